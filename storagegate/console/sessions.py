@@ -33,6 +33,9 @@ LONGEST_SECONDS = 12 * 3600
 _TOUCH_SECONDS = 60
 """The shortest interval between writes of the last use."""
 
+_AHEAD_MS = 900_000
+"""The most that the clock of the node that began a session may be ahead."""
+
 _MOST = 10_000
 """Sessions, and sign-ins of the last minutes."""
 
@@ -100,6 +103,13 @@ class ConsoleSession(Struct, frozen=True):
     def endMs(self) -> int:
         """Return when the session expires unless it is used before then."""
         return min(self.usedMs + IDLE_SECONDS * 1000, self.createdMs + LONGEST_SECONDS * 1000)
+
+    def isValid(self, nowMs: int) -> bool:
+        """
+        Return whether the session has not expired. A session that a clock began that was far ahead
+        would last too long, and a revocation before its beginning would not end it.
+        """
+        return self.createdMs <= nowMs + _AHEAD_MS and nowMs < self.endMs()
 
     def isOf(self, key: AccountKey) -> bool:
         """
@@ -198,7 +208,7 @@ class ConsoleSessions:
         """
         nowMs = self._nowMs()
         found = map(readSession, await self._records.records(_SESSION, accessKey))
-        valid = [each for each in found if each.endMs() > nowMs]
+        valid = [each for each in found if each.isValid(nowMs)]
         return sorted(valid, key=lambda each: (-each.usedMs, each.id))
 
     async def end(self, id: str) -> None:
@@ -251,7 +261,7 @@ class ConsoleSessions:
     async def _valid(self, id: str) -> ConsoleSession | None:
         found = await self._records.find(_SESSION, id)
         session = None if found is None else readSession(found)
-        return None if session is None or session.endMs() <= self._nowMs() else session
+        return session if session is not None and session.isValid(self._nowMs()) else None
 
     def _nowMs(self) -> int:
         return int(self._now() * 1000)

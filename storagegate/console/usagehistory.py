@@ -361,11 +361,14 @@ class UsageHistory:
                 sample.diskUsed,
                 document,
             )
-            newest = "SELECT hour FROM consoleUsage ORDER BY hour DESC LIMIT ?"
-            execute(f"DELETE FROM consoleUsage WHERE hour NOT IN ({newest})", _MOST_SAMPLES)
+            # A clock that was ahead, or is behind now, displaces no samples of the right time.
+            newest = "SELECT hour FROM consoleUsage WHERE hour <= ?1 ORDER BY hour DESC LIMIT ?2"
+            hour = sample.atMs // HOUR_MS
+            older = f"hour <= ?1 AND hour NOT IN ({newest})"
+            execute(f"DELETE FROM consoleUsage WHERE {older}", hour, _MOST_SAMPLES)
             execute(
-                "UPDATE consoleUsage SET buckets = NULL"
-                f" WHERE buckets IS NOT NULL AND hour NOT IN ({newest})",
+                f"UPDATE consoleUsage SET buckets = NULL WHERE buckets IS NOT NULL AND {older}",
+                hour,
                 _DAY_SAMPLES,
             )
 

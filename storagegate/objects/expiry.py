@@ -167,8 +167,20 @@ class LifecycleScanner:
     @property
     def _mustEnd(self) -> bool:
         """Whether removals must stop: the scanner is stopping, or dates are not trusted."""
+        return self._task.isStopping or not self._isTrusted
+
+    @property
+    def _isTrusted(self) -> bool:
         clock = self._store.clock
-        return self._task.isStopping or (clock is not None and clock.isStepped)
+        return clock is None or not clock.isStepped
+
+    async def _canJudge(self) -> bool:
+        """
+        Return whether the dates of rows that have been read are trusted. The clock may have been
+        set back before one of them was written.
+        """
+        await self._store.lookAtClocks()
+        return self._isTrusted
 
     async def _rounds(self) -> None:
         daySeconds = self._calendar.dayMs / 1000
@@ -262,22 +274,18 @@ class LifecycleScanner:
         """
         assert self._round is not None, "it runs"
         place = self._round.place
-        await self._store.lookAtClocks()
         bucket, rules = await self._rules(name)
         prefix = searchedPrefix(rules)
         if prefix is None:
             await self._move(upload=("", ""))
             return True
-        judge = Judge(
-            rules,
-            self._calendar,
-            bucket.generation,
-            self._nowMs(),
-        )
         after = None if place is None else (place.key.encode(), place.sequence)
         rows: list[ExpiryRow] = await self._store.catalog.expiryPage(
             name, prefix.encode(), after, PAGE
         )
+        if not await self._canJudge():
+            return False
+        judge = Judge(rules, self._calendar, bucket.generation, self._nowMs())
         judgement = await self._store.run(judge.page, rows, place)
         if judgement.expired:
             entries = [
@@ -308,7 +316,6 @@ class LifecycleScanner:
         Process a page of uploads, aborting those that are due; return whether it was the last.
         """
         assert self._round is not None, "it runs"
-        await self._store.lookAtClocks()
         bucket, rules = await self._rules(name)
         if all(rule.abortDays is None for rule in rules):
             return True
@@ -316,6 +323,8 @@ class LifecycleScanner:
         page: UploadListing = await self._store.catalog.uploads(
             UploadRange(name, b"", b"", key.encode(), PAGE, uploadId)
         )
+        if not await self._canJudge():
+            return False
         nowMs = self._nowMs()
 
         def judge() -> list[MultipartUpload]:

@@ -240,7 +240,9 @@ class IBlobStore(Interface):
     def confirm(blobs: Sequence[str]) -> None:
         """Remove the marks of new blobs in the background, after the catalog has committed them."""
 
-    async def unconfirmed(olderThanSeconds: float) -> Sequence[str]:
+    async def unconfirmed(
+        olderThanSeconds: float, corrected: Callable[[int], int]
+    ) -> Sequence[str]:
         """
         List blobs that were never confirmed, because of a crash or a failed removal of an upload. A
         store that nodes share has no marks: it lists only the blobs of this process, and the
@@ -248,6 +250,8 @@ class IBlobStore(Interface):
 
         @param olderThanSeconds: Longer than an upload may last; younger blobs may belong to uploads
             in progress.
+        @param corrected: Corrects a date that was given while the clock was behind, in milliseconds
+            since 1970.
         """
 
     def forget(blobs: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 import msgspec
 from attrs import define, field
@@ -26,7 +27,7 @@ from msgspec.structs import replace
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from storagegate.storage.eras import STEP_MS, Era, Eras
+from storagegate.storage.eras import STEP_MS, Era, Eras, areIn
 from storagegate.storage.errors import StoreError
 from storagegate.storage.interfaces import ICatalog
 from storagegate.storage.mutations import PutProgress
@@ -76,7 +77,8 @@ class ClockReading(Struct, frozen=True, omit_defaults=True):
     @ivar bootMs: The time since boot, in milliseconds.
     @ivar boot: The id of the boot.
     @ivar eras: The eras whose dates are corrected, or may have to be.
-    @ivar isStepped: Whether the clock was not trusted.
+    @ivar confirmedMs: The last time that an operator confirmed the clock, as time since boot in
+        milliseconds; 0 for never.
     """
 
     newestMs: int
@@ -84,7 +86,7 @@ class ClockReading(Struct, frozen=True, omit_defaults=True):
     bootMs: int
     boot: str
     eras: tuple[Era, ...] = ()
-    isStepped: bool = False
+    confirmedMs: int = 0
 
 
 class _Catalog(Protocol):
@@ -135,12 +137,14 @@ class StoreClock:
     @ivar _passed: Returns seconds since boot.
     @ivar _boot: The id of the boot.
     @ivar onChanged: Called after a step, and when the clock is trusted again.
-    @ivar isConfirmed: Whether a L{confirm} is not yet stored in the catalog.
+    @ivar confirmations: The calls of L{confirm} that the catalog does not have yet.
     @ivar _trusted: The trusted difference between the wall clock and the time since boot; L{None}
         before L{compare}.
     @ivar _steady: The difference since C{_since}, within L{STEP_SECONDS}.
+    @ivar _confirmedMs: See L{ClockReading}.
     @ivar _lookedAt: The time since boot of the last comparison.
     @ivar _newestMs: The newest date, as of the last reading.
+    @ivar _catalogMs: The newest date in the catalog, which another machine may have stored.
     """
 
     _log = Logger()
@@ -149,19 +153,22 @@ class StoreClock:
     _passed: Callable[[], float] = bootSeconds
     _boot: str = field(factory=bootId)
     onChanged: Callable[[], object] = field(default=lambda: None, init=False)
-    isConfirmed: bool = field(default=False, init=False)
+    confirmations: int = field(default=0, init=False)
     _trusted: float | None = field(default=None, init=False)
     _steady: float = field(default=0.0, init=False)
     _since: float = field(default=0.0, init=False)
     _isStepped: bool = field(default=False, init=False)
     _reason: str = field(default="", init=False)
     _newestMs: int = field(default=0, init=False)
+    _catalogMs: int = field(default=0, init=False)
+    _confirmedMs: int = field(default=0, init=False)
     _lookedAt: float = field(default=0.0, init=False)
     _eras: Eras = field(init=False)
 
     @_eras.default
     def _makeEras(self) -> Eras:
-        return Eras(self._boot)
+        # Without the id of the boot, each start counts as one.
+        return Eras(self._boot or uuid4().hex)
 
     def compare(self, reading: ClockReading | None) -> None:
         """
@@ -179,6 +186,7 @@ class StoreClock:
         self._newestMs = reading.newestMs
         if isSameBoot := bool(reading.boot) and reading.boot == self._boot:
             known = (reading.wallMs - reading.bootMs) / 1000
+            self._confirmedMs = reading.confirmedMs
         else:
             # The time the machine was off is unknown, so the date must be close to the last one.
             known = reading.newestMs / 1000 - passed
@@ -241,12 +249,16 @@ class StoreClock:
         return self._eras.corrected(dateMs)
 
     def merge(self, reading: ClockReading) -> None:
-        """Take over the eras of other boots and machines from a reading in the catalog."""
+        """Take over the eras of other processes, boots and machines from the catalog."""
         wall, passed = self._look()
-        # A confirmation that is not stored yet has dropped some.
-        if not self.isConfirmed:
+        if self._trusted is None:
+            return
+        if self.confirmations:
+            self._eras.merge(reading.eras, int(wall * 1000))
+        else:
+            self._catalogMs = reading.newestMs
             self._eras.merge(reading.eras)
-            self._resolve(wall, passed)
+        self._resolve(wall, passed)
 
     def confirm(self) -> bool:
         """
@@ -258,25 +270,32 @@ class StoreClock:
         if self._trusted is None:
             return False
         isStepped = self._isStepped
-        self._eras.trust(self._behind(wall, passed) > STEP_SECONDS)
-        self._newestMs = int(wall * 1000)
-        self.isConfirmed = True
+        self._newestMs, self._catalogMs = int(wall * 1000), 0
+        self._eras.trust(self._newestMs)
+        self._confirmedMs = int(passed * 1000)
+        self.confirmations += 1
         self._settle(wall - passed, passed)
         if isStepped:
             self._log.info("the clock was confirmed: removals by date resume")
         return isStepped
 
-    def isConfirmedBy(self, reading: ClockReading) -> bool:
+    def confirmBy(self, reading: ClockReading) -> None:
         """
-        Return whether a reading of this boot trusts the wall clock that this clock does not trust.
+        Trust the wall clock if a command has confirmed it, in this boot.
 
         @param reading: The reading in the catalog, which L{confirmIn} or another process wrote.
         """
         self._look()
         lead = (reading.wallMs - reading.bootMs) / 1000
         isSameBoot = bool(reading.boot) and reading.boot == self._boot
-        isTrusted = isSameBoot and not reading.isStepped
-        return self._isStepped and isTrusted and abs(lead - self._steady) <= STEP_SECONDS
+        if (
+            isSameBoot
+            and reading.confirmedMs > self._confirmedMs
+            and abs(lead - self._steady) <= STEP_SECONDS
+        ):
+            self.confirm()
+            # All processes have the same time, so that each confirms once.
+            self._confirmedMs = reading.confirmedMs
 
     def reading(self) -> ClockReading | None:
         """
@@ -288,10 +307,10 @@ class StoreClock:
             return None
         wallMs = int((self._trusted + passed if self._isStepped else wall) * 1000)
         self._newestMs = max(self._newestMs, wallMs)
-        nowMs = int(wall * 1000)
-        eras = self._eras.saved(nowMs, self._behind(wall, passed) > STEP_SECONDS)
+        isBehind = self._isBehind(wall, passed)
+        eras = self._eras.saved(int(wall * 1000), isBehind, self._isStepped)
         bootMs = int(passed * 1000)
-        return ClockReading(self._newestMs, wallMs, bootMs, self._boot, eras, self._isStepped)
+        return ClockReading(self._newestMs, wallMs, bootMs, self._boot, eras, self._confirmedMs)
 
     def _behind(self, wall: float, passed: float) -> float:
         """
@@ -301,10 +320,15 @@ class StoreClock:
             return 0.0
         return max(self._newestMs / 1000, self._trusted + passed) - wall
 
+    def _isBehind(self, wall: float, passed: float) -> bool:
+        """Return whether the wall clock is behind the newest date of this and other machines."""
+        behind = max(self._behind(wall, passed), self._catalogMs / 1000 - wall)
+        return behind > STEP_SECONDS
+
     def _resolve(self, wall: float, passed: float) -> None:
-        """Correct the eras in which other clocks were behind, if this one is right."""
-        if not self._isStepped and self._behind(wall, passed) <= STEP_SECONDS:
-            self._eras.resolve(int(wall * 1000))
+        """Correct the eras in which other clocks were behind; finally, if this one is right."""
+        isRight = not self._isStepped and not self._isBehind(wall, passed)
+        self._eras.resolve(int(passed * 1000), isRight)
 
     def _look(self) -> tuple[float, float]:
         """Compare the clocks; return the wall clock and the time since boot."""
@@ -317,9 +341,10 @@ class StoreClock:
                 # The step is not older than the last comparison.
                 fromMs = int((wall - (passed - self._lookedAt) - STEP_SECONDS) * 1000)
                 untilMs = int((passed + self._steady) * 1000) + STEP_MS
-                isBehind = self._behind(passed + self._steady, passed) > STEP_SECONDS
+                isBehind = self._isBehind(passed + self._steady, passed)
                 self._eras.step(int(lead * 1000), fromMs, untilMs, isBehind)
                 self._steady, self._since = lead, passed
+                self._resolve(wall, passed)
                 self._suspect(f"was set {_formatSeconds(ahead)} {side}")
             elif passed - self._since >= AGREED_SECONDS:
                 if self._isStepped:
@@ -344,6 +369,7 @@ class StoreClock:
         wasStepped, self._isStepped = self._isStepped, False
         self._trusted = self._steady = lead
         self._since = passed
+        self._eras.follow(int(lead * 1000))
         self._resolve(lead + passed, passed)
         if wasStepped:
             self.onChanged()
@@ -363,6 +389,8 @@ class ClockRecorder:
     """
     Compares a clock with the last reading in the catalog and stores newer readings there. Runs in
     each process of the store. Reactor thread.
+
+    @ivar _isChanged: Whether the clock has changed since the last reading was made.
     """
 
     _log = Logger()
@@ -370,6 +398,7 @@ class ClockRecorder:
     _clock: StoreClock
     _catalog: ICatalog
     _reactor: IReactorTime
+    _isChanged: bool = field(default=False, init=False)
     _task: PeriodicTask = field(init=False)
 
     @_task.default
@@ -380,7 +409,7 @@ class ClockRecorder:
         """
         Compare, immediately if the catalog does not suspend, and then save readings until L{stop}.
         """
-        self._clock.onChanged = self._task.wake
+        self._clock.onChanged = self._saveSoon
         self._task.start(self._rounds)
 
     async def stop(self) -> None:
@@ -388,6 +417,10 @@ class ClockRecorder:
         self._clock.onChanged = lambda: None
         await self._task.stop()
         await self._save()
+
+    def _saveSoon(self) -> None:
+        self._isChanged = True
+        self._task.wake()
 
     async def _rounds(self) -> None:
         while not self._task.isStopping:
@@ -403,36 +436,46 @@ class ClockRecorder:
         # A starting daemon has more urgent work.
         await self._task.pause(_FIRST_SECONDS)
         while not self._task.isStopping:
-            await self._save()
-            await self._task.pause(SAVE_SECONDS)
+            self._isChanged = False
+            isKnown = await self._save()
+            if not self._isChanged:
+                await self._task.pause(SAVE_SECONDS if isKnown else _FIRST_SECONDS)
 
-    async def _save(self) -> None:
+    async def _save(self) -> bool:
+        """
+        Save a reading.
+
+        @return: Whether the catalog had its eras before. If not, another process that saves at the
+            same time may overwrite them.
+        """
         if self._clock.reading() is None:
-            return
+            return True
         try:
             found = await self.look()
-            if found is not None and self._clock.isConfirmedBy(found):
-                self._clock.confirm()
-            reading = self._clock.reading()
+            if found is not None:
+                self._clock.confirmBy(found)
+            reading, confirmations = self._clock.reading(), self._clock.confirmations
             assert reading is not None
             if (
                 found is not None
                 and found.boot != reading.boot
                 and found.newestMs > reading.newestMs
-                and not self._clock.isConfirmed
+                and not confirmations
             ):
                 # In a cluster, a machine whose clock is behind keeps another machine's newer date.
                 if found.eras == reading.eras:
-                    return
+                    return True
                 reading = replace(found, eras=reading.eras)
             await self._catalog.commit(PutProgress(_TASK, msgspec.json.encode(reading)))
-            self._clock.isConfirmed = False
+            self._clock.confirmations -= confirmations
         except StoreError as error:
             self._log.info("cannot record the clock: {error}", error=str(error))
+            return True
+        return areIn(reading.eras, () if found is None else found.eras)
 
     async def look(self) -> ClockReading | None:
         """
-        Learn from the catalog of other machines' eras.
+        Learn from the catalog of the eras that other processes and machines have stored.
 
         @return: The last reading, see L{_decode}.
         """

@@ -6,11 +6,15 @@ an object too soon once the clock is right. An L{Era} is the time between two st
 All its dates are wrong by the same amount: by the difference between the present lead of the wall
 clock over the time since boot and the lead in the era. Only dates that are too early are corrected.
 
-The time a machine was off is unknown. So if the clock was behind when the machine was turned off
-and is right at the next start, the dates of the era count as those of that start.
+The time a machine was off is unknown. So if the clock was behind when the machine was turned off,
+the dates of the era count as those of the next start.
+
+The processes of a machine share the eras of a boot through the catalog: one may see a short step
+that another does not see.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 from attrs import define, field
 from msgspec import Struct
@@ -20,19 +24,20 @@ STEP_MS = 300_000
 """A smaller change of the lead ends no era."""
 
 MOST_ERAS = 32
-"""The two that ended first become one if there are more."""
+"""Two that are alike become one if there are more; the present era is one."""
 
 
 class Era(Struct, frozen=True, omit_defaults=True):
     """
     The time between two steps of a clock. Times are in milliseconds, dates since 1970.
 
-    @ivar boot: The id of the boot of the machine; empty if unknown.
+    @ivar boot: The id of the boot of the machine; empty for eras of several boots.
     @ivar leadMs: The lead of the wall clock over the time since boot.
     @ivar fromMs: The first date of the era.
     @ivar untilMs: The last date of the era.
     @ivar byMs: How much its dates are too early.
-    @ivar isBehind: Whether the clock was behind the newest date that the store had seen.
+    @ivar isBehind: Whether the clock was behind the newest date that the store had seen, or had
+        been set back.
     """
 
     boot: str
@@ -42,39 +47,63 @@ class Era(Struct, frozen=True, omit_defaults=True):
     byMs: int = 0
     isBehind: bool = False
 
+    @property
+    def isOpen(self) -> bool:
+        """Whether the clock was behind by an unknown time."""
+        return self.isBehind and not self.byMs
+
+    @property
+    def endMs(self) -> int:
+        """The end of the era, in time since boot."""
+        return self.untilMs - self.leadMs
+
 
 @define(eq=False)
 class Eras:
     """
     The eras of the clock of this machine, and those of former boots and of other machines.
 
-    L{corrected} may run in any thread; the rest runs in the reactor thread.
+    L{corrected} may run in any thread; the rest runs in the reactor thread. A change takes effect
+    with L{resolve}.
 
     @ivar _boot: The id of this boot.
     @ivar _leadMs: The lead in the present era.
     @ivar _fromMs: The first date of the present era.
+    @ivar _wasBehind: Whether the clock was behind in the present era. Time does not set it right.
+    @ivar _aheadMs: The lead of the last era of this boot that did not begin with a step back.
     @ivar _ended: The ended eras of this boot.
+    @ivar _unsaved: Those that the catalog may not have yet.
     @ivar _others: The eras of other boots.
+    @ivar _ends: For the last eras of other boots that were found open: their last date minus the
+        time since this boot.
     """
 
     _boot: str
     _leadMs: int = field(default=0, init=False)
     _fromMs: int = field(default=0, init=False)
+    _wasBehind: bool = field(default=False, init=False)
+    _aheadMs: int = field(default=0, init=False)
     _ended: Sequence[Era] = field(default=(), init=False)
+    _unsaved: Sequence[Era] = field(default=(), init=False)
     _others: Sequence[Era] = field(default=(), init=False)
+    _ends: dict[tuple[str, int], int] = field(factory=dict, init=False)
     _corrections: tuple[tuple[int, int, int], ...] = field(default=(), init=False)
 
-    def start(self, leadMs: int, saved: Iterable[Era]) -> None:
+    def start(self, leadMs: int, saved: Sequence[Era]) -> None:
         """
         Begin with the eras in the catalog.
 
         @param leadMs: The present lead.
         """
-        saved = tuple(saved)
-        self._ended = [each for each in saved if each.boot and each.boot == self._boot]
-        self._others = [each for each in saved if not each.boot or each.boot != self._boot]
+        own = [each for each in saved if self._isOwn(each)]
         # The first era of a boot begins with it: the wall clock was then the lead.
-        self._begin(leadMs, leadMs)
+        endMs = max([STEP_MS, *(each.endMs - STEP_MS for each in own)])
+        self._begin(leadMs, leadMs + endMs - 2 * STEP_MS)
+        self.merge(saved)
+        self._wasBehind = any(each.isBehind and _areAlike(each.leadMs, leadMs) for each in own)
+        ahead = [each for each in own if not each.isBehind]
+        last = max(ahead, key=lambda each: each.endMs, default=None)
+        self._aheadMs = leadMs if last is None else max(last.leadMs, leadMs)
 
     def step(self, leadMs: int, fromMs: int, untilMs: int, isBehind: bool) -> None:
         """
@@ -85,62 +114,79 @@ class Eras:
         @param untilMs: The last date before the step.
         @param isBehind: Whether the clock was behind before the step.
         """
-        ended = Era(self._boot, self._leadMs, self._fromMs, untilMs, isBehind=isBehind)
-        self._ended = _atMost([*self._ended, ended])
+        self._wasBehind |= isBehind
+        ended = self._present(untilMs)
+        same = [each for each in self._ended if _areAlike(each.leadMs, leadMs)]
+        self._wasBehind = any(each.isBehind for each in same)
+        # A clock that returns from a date ahead is not behind.
+        if leadMs > self._aheadMs or (same and not self._wasBehind):
+            self._aheadMs = leadMs
+        self._unsaved = [*self._unsaved, ended]
+        self._ended = [*self._ended, ended]
         self._begin(leadMs, fromMs)
 
-    def merge(self, saved: Iterable[Era]) -> None:
-        """Take over the eras of other boots from the catalog."""
-        known = {_identity(each): each.byMs for each in self._others}
-        self._others = [
-            replace(each, byMs=each.byMs or known.get(_identity(each), 0))
-            for each in saved
-            if each.boot != self._boot
+    def follow(self, leadMs: int) -> None:
+        """Continue the present era, whose lead has changed by less than a step."""
+        self._begin(leadMs, self._fromMs)
+
+    def merge(self, saved: Iterable[Era], confirmedMs: int | None = None) -> None:
+        """
+        Take over the eras in the catalog, of all processes and machines.
+
+        @param confirmedMs: The date that an operator has confirmed, if the catalog does not have
+            the confirmation yet.
+        """
+        saved = tuple(saved)
+        if confirmedMs is not None:
+            saved = _confirmed(saved, confirmedMs)
+        own = [each for each in saved if self._isOwn(each)]
+        self._others = [each for each in saved if not self._isOwn(each)]
+        self._unsaved = [
+            each for each in self._unsaved if not any(_includes(other, each) for other in saved)
         ]
-        self._correct()
+        self._ended = [*own, *self._unsaved]
+        self._begin(self._leadMs, self._fromMs)
 
-    def resolve(self, nowMs: int) -> None:
+    def resolve(self, passedMs: int, isRight: bool) -> None:
         """
-        Correct the eras in which another boot's clock was behind.
+        Correct dates by all eras, and the eras in which another boot's clock was behind.
 
-        @param nowMs: The date of a clock that is not behind.
+        @param passedMs: The time since boot.
+        @param isRight: Whether the clock is right, so that the correction is final.
         """
-        self._others = [
-            replace(each, byMs=max(0, nowMs - each.untilMs + STEP_MS))
-            if each.isBehind and not each.byMs
-            else each
-            for each in self._others
-        ]
-        self._correct()
+        found = self._resolved(passedMs)
+        if isRight and not self._isSetBack and not self._wasBehind:
+            self._others = found
+        self._corrections = tuple(
+            (each.fromMs, each.untilMs, each.byMs) for each in (*self._ended, *found) if each.byMs
+        )
 
-    def trust(self, isBehind: bool) -> None:
+    def trust(self, nowMs: int) -> None:
         """
-        Take over from an operator that the date is right.
-
-        @param isBehind: Whether the clock is behind the newest date; if so, that date was wrong.
-            Otherwise the time of a step ahead has passed, so earlier dates were right, except those
-            of a clock that was behind.
+        Take over from an operator that the date is right. The time of a step ahead has passed,
+        except that a clock that was behind was set right.
         """
-        self._others = [
-            each for each in self._others if each.isBehind and (each.byMs or not isBehind)
-        ]
-        self._ended = [each for each in self._ended if each.isBehind and not isBehind]
-        self._correct()
+        self._aheadMs, self._wasBehind = self._leadMs, False
+        self._ended = _confirmed(self._ended, nowMs)
+        self._unsaved = _confirmed(self._unsaved, nowMs)
+        self._others = _confirmed(self._others, nowMs)
 
-    def saved(self, nowMs: int, isBehind: bool) -> tuple[Era, ...]:
+    def saved(self, nowMs: int, isBehind: bool, isStepped: bool) -> tuple[Era, ...]:
         """
         Return the eras for the catalog; none if all dates are right.
 
         @param nowMs: The date of the clock.
         @param isBehind: Whether the clock is behind.
+        @param isStepped: Whether the clock is not trusted.
         """
+        self._wasBehind |= isBehind
         found = [each for each in self._others if each.byMs or each.isBehind]
-        found += [replace(each, byMs=self._by(each)) for each in self._ended]
-        if isBehind or self._ended:
-            # Another reading is due before that date.
-            until = nowMs + STEP_MS
-            found.append(Era(self._boot, self._leadMs, self._fromMs, until, isBehind=isBehind))
-        return tuple(_atMost(found))
+        found += self._ended
+        if not (self._wasBehind or isStepped or self._ended):
+            return _atMost(found)
+        # Another reading is due before that date.
+        until = nowMs + STEP_MS
+        return (*_atMost(found), self._present(until))
 
     def corrected(self, dateMs: int) -> int:
         """
@@ -152,42 +198,122 @@ class Eras:
             (by for first, last, by in self._corrections if first <= dateMs <= last), default=0
         )
 
+    def _present(self, untilMs: int) -> Era:
+        isBehind = self._wasBehind or self._isSetBack
+        return Era(self._boot, self._leadMs, self._fromMs, untilMs, isBehind=isBehind)
+
+    @property
+    def _isSetBack(self) -> bool:
+        return self._leadMs < self._aheadMs - STEP_MS
+
+    def _isOwn(self, era: Era) -> bool:
+        return era.boot == self._boot
+
     def _begin(self, leadMs: int, fromMs: int) -> None:
-        """Begin an era, or continue one that had the same lead."""
-        same = [each for each in self._ended if abs(each.leadMs - leadMs) <= STEP_MS]
-        self._ended = [each for each in self._ended if each not in same]
-        self._leadMs = leadMs
-        self._fromMs = min([fromMs, *(each.fromMs for each in same)])
-        self._correct()
-
-    def _by(self, era: Era) -> int:
-        return max(0, self._leadMs - era.leadMs)
-
-    def _correct(self) -> None:
-        corrections = [(each, self._by(each)) for each in self._ended]
-        corrections += [(each, each.byMs) for each in self._others]
-        self._corrections = tuple(
-            (each.fromMs, each.untilMs, byMs) for each, byMs in corrections if byMs
+        """Begin or continue an era, together with those that had the same lead."""
+        self._leadMs, self._fromMs = leadMs, fromMs
+        ended: list[Era] = []
+        for each in self._ended:
+            if _areAlike(each.leadMs, leadMs):
+                self._fromMs = min(self._fromMs, each.fromMs)
+                continue
+            era = replace(each, byMs=max(0, leadMs - each.leadMs))
+            same = [other for other in ended if _areAlike(other.leadMs, era.leadMs)]
+            ended = [other for other in ended if other not in same]
+            for other in same:
+                era = _union(era, other)
+            ended.append(era)
+        self._ended = _atMost(ended)
+        self._unsaved = _atMost(
+            [replace(each, byMs=max(0, leadMs - each.leadMs)) for each in self._unsaved]
         )
 
+    def _resolved(self, passedMs: int) -> Sequence[Era]:
+        """
+        Return the eras of other boots, corrected as if their last dates, if the clock was behind,
+        were of the time when this process first saw them.
+        """
+        groups: dict[object, list[Era]] = {}
+        for each in self._others:
+            groups.setdefault(each.boot or each, []).append(each)
+        ends, found = {}, []
+        for eras in groups.values():
+            # The end is known to a few minutes.
+            endMs = max(each.endMs for each in eras) - STEP_MS
+            last = max(eras, key=lambda each: (each.isOpen and each.endMs >= endMs, each.endMs))
+            key = (last.boot, last.fromMs)
+            if last.isBehind:
+                byMs = last.byMs
+                if last.isOpen or key in self._ends:
+                    endMs = last.untilMs - STEP_MS - passedMs
+                    ends[key] = max(endMs, self._ends.get(key, endMs))
+                    byMs = max(0, self._leadMs - ends[key])
+                rightMs = last.leadMs + byMs
+                eras = [replace(each, byMs=max(0, rightMs - each.leadMs)) for each in eras]
+            found += eras
+        self._ends = ends
+        return found
 
-def _identity(era: Era) -> tuple[str, int, int]:
-    return era.boot, era.leadMs, era.fromMs
+
+def _confirmed(eras: Iterable[Era], nowMs: int) -> tuple[Era, ...]:
+    """Return the eras that are corrected although the date is right; no date is of the future."""
+    return tuple(
+        replace(each, byMs=min(each.byMs, max(0, nowMs - each.untilMs + STEP_MS)))
+        for each in eras
+        if each.isBehind
+    )
 
 
-def _atMost(eras: Iterable[Era]) -> Sequence[Era]:
-    """Combine the eras that ended first, until there are L{MOST_ERAS}."""
-    found = sorted(eras, key=lambda each: each.untilMs)
-    while len(found) > MOST_ERAS:
-        first, second, *rest = found
-        # It covers both, and corrects as much as the one that corrects more.
-        both = Era(
-            first.boot if first.boot == second.boot else "",
-            min(first.leadMs, second.leadMs),
-            min(first.fromMs, second.fromMs),
-            second.untilMs,
-            max(first.byMs, second.byMs),
-            first.isBehind or second.isBehind,
-        )
-        found = [both, *rest]
+def _areAlike(leadMs: int, otherMs: int) -> bool:
+    return abs(leadMs - otherMs) <= STEP_MS
+
+
+def areIn(eras: Iterable[Era], saved: Sequence[Era]) -> bool:
+    """Return whether the catalog has eras, perhaps with other ends."""
+    return all(any(_isPartOf(era, each) for each in saved) for era in eras)
+
+
+def _isPartOf(era: Era, other: Era) -> bool:
+    """Return whether an era is another one, or one of several that another one combines."""
+    if era.boot == other.boot:
+        return era.leadMs >= other.leadMs - STEP_MS
+    return not other.boot and other.fromMs <= era.fromMs and other.byMs >= era.byMs
+
+
+def _includes(era: Era, other: Era) -> bool:
+    """Return whether an era corrects all dates of another."""
+    return (
+        _isPartOf(other, era)
+        and era.fromMs <= other.fromMs
+        and era.untilMs >= other.untilMs
+        and era.isBehind >= other.isBehind
+    )
+
+
+def _union(first: Era, second: Era) -> Era:
+    """Return an era that covers both, and corrects as much as the one that corrects more."""
+    return Era(
+        first.boot if first.boot == second.boot else "",
+        min(first.leadMs, second.leadMs),
+        min(first.fromMs, second.fromMs),
+        max(first.untilMs, second.untilMs),
+        max(first.byMs, second.byMs),
+        first.isBehind or second.isBehind,
+    )
+
+
+def _excess(pair: tuple[Era, Era]) -> tuple[bool, int]:
+    """Return how much the union of two eras corrects that they do not correct."""
+    both = _union(*pair)
+    excess, *parts = ((each.untilMs - each.fromMs) * each.byMs for each in (both, *pair))
+    # An open era is not resolved any more if the union is not open.
+    return pair[0].isOpen != pair[1].isOpen, excess - sum(parts)
+
+
+def _atMost(eras: Sequence[Era]) -> tuple[Era, ...]:
+    """Combine the eras whose union corrects the fewest other dates."""
+    found = tuple(eras)
+    while len(found) >= MOST_ERAS:
+        pair = min(combinations(found, 2), key=_excess)
+        found = (*(each for each in found if each not in pair), _union(*pair))
     return found

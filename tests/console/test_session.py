@@ -79,6 +79,20 @@ class ConsoleSessionsTests(SynchronousTestCase):
         self.now += IDLE_SECONDS - 60
         self.assertIsNone(self.wait(self.sessions.find(id)))
 
+    def test_clockAhead(self) -> None:
+        """A session that began while the clock was ahead is refused once the clock is right."""
+        self.now += 365 * 86400
+        later, _ = self.create()
+        self.assertIsNotNone(self.wait(self.sessions.find(later)))
+        self.now -= 365 * 86400
+        self.assertIsNone(self.wait(self.sessions.find(later)))
+        self.assertEqual(self.wait(self.sessions.sessions()), [])
+        # The clocks of nodes differ a little.
+        self.now += 60
+        id, _ = self.create()
+        self.now -= 60
+        self.assertIsNotNone(self.wait(self.sessions.find(id)))
+
     def test_tickets(self) -> None:
         """A ticket is of one session, and expires."""
         ticket = self.wait(self.sessions.addTicket("a", int(self.now * 1000) + 1000, b"x"))

@@ -149,6 +149,22 @@ class UsageHistoryTests(SynchronousTestCase):
         growth, _ = self.show(history, 1, a=1)
         self.assertEqual(len(growth.series.atMs), 7 * 24 + 1)
 
+    def test_clockAhead(self) -> None:
+        """Samples of a clock that was ahead for months displace no samples of the present."""
+        history = self.histories[0]
+        for hour in (*range(9000, 9800), *range(30)):
+            self.now = NOW_MS / 1000 + hour * 3600
+            growth, grown = self.show(history, hour, a=hour)
+        assert growth.day is not None
+        self.assertEqual((len(growth.series.atMs), growth.day.bytes), (30, 24))
+        self.assertEqual(grown, {"a": 24})
+        # Nor does a clock that is behind.
+        self.now = NOW_MS / 1000 - 9000 * 3600
+        self.show(history, 1, a=1)
+        self.now = NOW_MS / 1000 + 30 * 3600
+        growth, grown = self.show(history, 30, a=30)
+        self.assertEqual((len(growth.series.atMs), grown), (31, {"a": 24}))
+
     def test_unusable(self) -> None:
         """A file that is no database is reported."""
         with open(os.path.join(self.directory, "usage.sqlite"), "wb") as file:

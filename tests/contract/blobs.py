@@ -266,8 +266,8 @@ class BlobsContract:
         self.blobs.confirm([settled])
         await self.blobs.idle()
         await self.blobs.remove([removed])
-        self.assertEqual(list(await self.blobs.unconfirmed(-1.0)), [kept])
-        self.assertEqual(list(await self.blobs.unconfirmed(3600.0)), [])
+        self.assertEqual(list(await self.blobs.unconfirmed(-1.0, int)), [kept])
+        self.assertEqual(list(await self.blobs.unconfirmed(3600.0, int)), [])
 
     async def test_failStop(self: Any) -> None:
         """After a failure nothing is written or removed, and the first reason is reported."""

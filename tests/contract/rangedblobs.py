@@ -286,12 +286,15 @@ class RangedBlobs:
         """See L{IBlobStore.confirm}."""
         _removeAll([self._marker(blob) for blob in blobs])
 
-    async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
+    async def unconfirmed(
+        self, olderThanSeconds: float, corrected: Callable[[int], int]
+    ) -> Sequence[str]:
         """See L{IBlobStore.unconfirmed}."""
         await self._pause()
         latest = time.time() - olderThanSeconds
         names = os.listdir(self._new)
-        return [name for name in names if os.stat(self._marker(name)).st_mtime <= latest]
+        dates = {name: int(os.stat(self._marker(name)).st_mtime * 1000) for name in names}
+        return [name for name, dateMs in dates.items() if corrected(dateMs) <= latest * 1000]
 
     def forget(self, blobs: Sequence[str]) -> None:
         """See L{IBlobStore.forget}: nothing is open."""

@@ -1,6 +1,8 @@
 """The clock of a store, on clocks that the test sets."""
 
 import os
+import time
+from typing import Any
 
 import msgspec
 from attrs import define
@@ -15,7 +17,6 @@ from storagegate.storage.clock import (
     StoreClock,
 )
 from storagegate.storage.embedded.recovery import removeUnconfirmed
-from storagegate.storage.eras import MOST_ERAS, Eras
 from storagegate.storage.files import Files
 from storagegate.storage.layout import BlobLayout
 from storagegate.storage.mutations import PutProgress
@@ -166,35 +167,6 @@ class StoreClockTests(LogCase):
         self.clock.confirm()
         self.assertEqual(self.clock.behindMs(), 0)
         self.assertEqual(self.reading().newestMs, self.reading().wallMs)
-
-
-class ErasTests(SynchronousTestCase):
-    """L{Eras}, which are few however often the clock is set."""
-
-    def test_many(self) -> None:
-        """Of many eras the oldest become one, which corrects as much as each of them."""
-        eras = Eras("one")
-        eras.start(0, ())
-        lasts = []
-        for number in range(100):
-            untilMs = number * DAY * 1000
-            lasts.append(untilMs)
-            eras.step((number + 1) * DAY * 1000, untilMs + DAY * 1000, untilMs, False)
-        self.assertLessEqual(len(eras.saved(0, False)), MOST_ERAS)
-        for number, each in enumerate(lasts):
-            self.assertGreaterEqual(eras.corrected(each) - each, (100 - number) * DAY * 1000)
-        other = Eras("two")
-        other.start(0, eras.saved(0, False))
-        for each in lasts:
-            self.assertEqual(other.corrected(each), eras.corrected(each))
-
-    def test_returned(self) -> None:
-        """A clock that is set to and fro has two eras."""
-        eras = Eras("one")
-        eras.start(0, ())
-        for number in range(100):
-            eras.step((number % 2 - 1) * DAY * 1000, 0, 1, bool(number % 2))
-        self.assertEqual(len(eras.saved(0, False)), 2)
 
 
 class StoreTests(SynchronousTestCase):
@@ -417,6 +389,23 @@ class StoreTests(SynchronousTestCase):
         self.keep(False)
         self.keep(True, b"behind")
 
+    def test_setBackMeanwhile(self) -> None:
+        """The clock is set back, and another process writes, while the scanner reads a page."""
+        self.rule()
+        self.driver.setTime(int((self.wall() - 365 * DAY) * 1000))
+        self.driver.put("c", b"k", b"x")
+        self.driver.setTime(int(self.wall() * 1000))
+        catalog = type(self.driver.store.catalog)
+        expiryPage = catalog.expiryPage
+
+        async def page(*arguments: Any) -> Any:
+            self.machine.lead -= 365 * DAY
+            return await expiryPage(*arguments)
+
+        self.patch(catalog, "expiryPage", page)
+        self.driver.scan()
+        self.assertEqual(self.driver.listing("c", b""), [b"k"])
+
     def test_upload(self) -> None:
         """An upload that began while the clock was behind is not aborted too soon."""
         self.rule()
@@ -465,7 +454,27 @@ class StoreTests(SynchronousTestCase):
             if isTrusted:
                 clock.confirm()
             swept = self.driver.reactor.settle(removeUnconfirmed(store.catalog, store.blobs, clock))
-            self.assertEqual(swept.removed, int(isTrusted))
+            self.assertEqual(None if swept is None else swept.removed, 1 if isTrusted else None)
+
+    def test_unconfirmedBehind(self) -> None:
+        """A blob that was written while the clock was behind is as young as it is."""
+        # The file system has the real time.
+        self.machine.lead = time.time() - self.machine.passed - 365 * DAY
+        self.restart()
+        self.settle()
+        _, content = self.driver.upload(b"x" * 1000, 0)
+        [blob] = [segment.blob for segment in content.segments]
+        path = BlobLayout(self.driver.directory).stagingPath(blob)
+        store, clock = self.driver.store, self.driver.clock
+        assert clock is not None
+        for date, count in ((self.wall(), 0), (self.wall() - 20 * DAY, 1)):
+            os.utime(path, (date, date))
+            if not count:
+                self.machine.lead += 365 * DAY
+                self.settle()
+            swept = self.driver.reactor.settle(removeUnconfirmed(store.catalog, store.blobs, clock))
+            assert swept is not None
+            self.assertEqual(swept.removed, count)
 
     def reboot(self, boot: str, date: float) -> None:
         """Turn the machine off, and start it at a date."""
@@ -494,7 +503,8 @@ class StoreTests(SynchronousTestCase):
         self.assertIn("is 24 hours behind", self.driver.store.warnings()["clock"] or "")
         assert self.driver.clock is not None
         self.driver.clock.confirm()
-        self.assertEqual(self.noted(), ClockReading(NOW * 1000, NOW * 1000, 1_000_000, "one"))
+        reading = ClockReading(NOW * 1000, NOW * 1000, 1_000_000, "one", confirmedMs=1_000_000)
+        self.assertEqual(self.noted(), reading)
         self.assertIsNone(self.driver.store.warnings()["clock"])
         self.note(NOW - DAY, "other")
         self.assertEqual(self.noted().boot, "one")
@@ -530,7 +540,8 @@ class StoreTests(SynchronousTestCase):
         assert clock is not None
 
         def write(wallMs: int, boot: str) -> None:
-            reading = ClockReading(wallMs, wallMs, int(self.machine.passed * 1000), boot)
+            bootMs = int(self.machine.passed * 1000)
+            reading = ClockReading(wallMs, wallMs, bootMs, boot, confirmedMs=bootMs)
             document = msgspec.json.encode(reading)
             reactor.settle(store.catalog.commit(PutProgress("clock", document)))
             self.machine.passed += SAVE_SECONDS

@@ -390,6 +390,7 @@ class UnconfirmedTests(StoreCase):
             os.utime(self.layout.stagingPath(blob), (0, 0))
         catalog, blobs = self.driver.store.catalog, self.driver.store.blobs
         swept = self.driver.reactor.settle(removeUnconfirmed(catalog, blobs))
+        assert swept is not None
         self.assertEqual((swept.settled, swept.removed), (1, 1))
         self.settle()
         segment = young.segments[0].blob

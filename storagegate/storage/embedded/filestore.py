@@ -464,9 +464,11 @@ class FileBlobs:
         """See L{IBlobStore.confirm}."""
         self._unlinker.unlink(self._layout.stagingPath(blob) for blob in blobs)
 
-    async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
+    async def unconfirmed(
+        self, olderThanSeconds: float, corrected: Callable[[int], int]
+    ) -> Sequence[str]:
         """See L{IBlobStore.unconfirmed}: such a blob has a name in C{staging/}."""
-        found: list[str] = await self._pool.run(self._listStaging, olderThanSeconds)
+        found: list[str] = await self._pool.run(self._listStaging, olderThanSeconds, corrected)
         return found
 
     def markCorrupt(self, blobs: Iterable[str]) -> None:
@@ -597,14 +599,15 @@ class FileBlobs:
 
         self._pool.runAnyway(self._closeFile, fd).addErrback(closeHere)
 
-    def _listStaging(self, olderThanSeconds: float) -> list[str]:
+    def _listStaging(self, olderThanSeconds: float, corrected: Callable[[int], int]) -> list[str]:
         """List the staging names of blobs that were written long ago. Runs in a pool thread."""
         found = []
-        latest = time.time() - olderThanSeconds
+        latestMs = int((time.time() - olderThanSeconds) * 1000)
         for name in filter(isBlobId, self._files.names(self._layout.staging)):
             # A blob confirmed in the meantime has no staging name.
             with suppress(FileNotFoundError):
-                if os.stat(self._layout.stagingPath(name)).st_mtime < latest:
+                modified = os.stat(self._layout.stagingPath(name)).st_mtime
+                if corrected(int(modified * 1000)) < latestMs:
                     found.append(name)
         return found
 

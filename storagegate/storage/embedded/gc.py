@@ -51,7 +51,8 @@ class GarbageCollector:
         keep their rows and are removed after the next start.
     @ivar problem: Why the collector has stopped; L{None} while it works, and once it has started
         again.
-    @ivar _removeUnconfirmed: Removes blobs that were never committed, during L{resumeCollection}.
+    @ivar _removeUnconfirmed: Removes blobs that were never committed, after L{resumeCollection}. If
+        it returns L{None}, it is repeated later.
     """
 
     _log = Logger()
@@ -62,7 +63,7 @@ class GarbageCollector:
     _clock: IReactorTime
     _peers: "PeerReaders | None" = None
     _graceSeconds: float = 0.0
-    _removeUnconfirmed: Callable[[], Awaitable[object]] | None = None
+    _removeUnconfirmed: Callable[[], Awaitable[object | None]] | None = None
     problem: str | None = field(default=None, init=False)
     _checksUnconfirmed: bool = field(default=False, init=False)
     # Garbage, with the end of its grace. The empty id stands for blobs to reread from the catalog.
@@ -244,8 +245,10 @@ class GarbageCollector:
                         self._leased.update(blob for blob in page if blob in self._leases)
                         await self._remove([blob for blob in page if blob not in self._leases])
                     if self._checksUnconfirmed and self._removeUnconfirmed is not None:
-                        self._checksUnconfirmed = False
-                        await self._removeUnconfirmed()
+                        if await self._removeUnconfirmed() is None:
+                            self._retryAfter(None)
+                        else:
+                            self._checksUnconfirmed = False
         except (CancelledError, StoreError, OSError) as error:
             # All garbage keeps its rows. Cancellation means that the store closes while other
             # processes may still read the rest, which the next start finds.

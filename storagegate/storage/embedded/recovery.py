@@ -134,7 +134,7 @@ async def removeUnconfirmed(
     blobs: IBlobStore,
     clock: StoreClock | None = None,
     olderThanSeconds: float = _UNCONFIRMED_SECONDS,
-) -> Swept:
+) -> Swept | None:
     """
     Remove blobs that were written but never committed, and confirm committed blobs.
 
@@ -143,13 +143,15 @@ async def removeUnconfirmed(
         may seem old.
     @param catalog: Decides which blobs were committed.
     @param blobs: Lists unconfirmed blobs, and confirms or removes them.
+    @return: L{None} if the clock is not trusted.
     @raise StoreError: The catalog or the blobs cannot be read or written now.
     @raise OSError: The operating system reported a disk error.
     """
     swept = Swept()
     if clock is not None and clock.isStepped:
-        return swept
-    for batch in _batches(await blobs.unconfirmed(olderThanSeconds)):
+        return None
+    corrected = int if clock is None else clock.corrected
+    for batch in _batches(await blobs.unconfirmed(olderThanSeconds, corrected)):
         known = await catalog.knownBlobs(batch)
         unknown = [blob for blob in batch if blob not in known]
         blobs.confirm(sorted(known))

@@ -52,6 +52,25 @@ class ReclaimerTests(SynchronousTestCase):
         self.assertEqual(self.removed(), ["a", "b"])
         self.assertEqual(self.forgotten, ["a", "b"])
 
+    def test_unconfirmedLater(self) -> None:
+        """The search for blobs that were never committed is repeated until it was possible."""
+        outcomes: list[object] = [StoreBusy("busy"), None, "swept"]
+
+        async def search() -> object:
+            outcome = outcomes.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+
+        reclaimer = GarbageCollector(
+            self.remove, self.forget, self.read, self.clock, removeUnconfirmed=search
+        )
+        reclaimer.resumeCollection()
+        for left in (2, 1, 0, 0):
+            self.assertEqual(len(outcomes), left)
+            self.clock.advance(3600)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_problem(self) -> None:
         """An error of any kind is logged and shown, nobody waits, and the next garbage is taken."""
         self.reclaimer.reclaim(["a"])

@@ -330,7 +330,9 @@ class RemoteBlobs:
         for blob in blobs:
             self._new.pop(blob, None)
 
-    async def unconfirmed(self, olderThanSeconds: float) -> Sequence[str]:
+    async def unconfirmed(
+        self, olderThanSeconds: float, corrected: Callable[[int], int]
+    ) -> Sequence[str]:
         """
         See L{IBlobStore.unconfirmed}: lists the blobs of this process. The catalog identifies blobs
         left by a crash, as the id range of an ended lease.

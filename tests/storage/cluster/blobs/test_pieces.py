@@ -336,7 +336,7 @@ class PieceTests(PieceCase):
         self.pieces.fails = None
         self.clock.pump([1.0] * 3)
         self.assertEqual(set(self.pieces.pieces), {MARKER, kept.blob})
-        self.assertEqual(self.settle(blobs.unconfirmed(-1.0)), [])
+        self.assertEqual(self.settle(blobs.unconfirmed(-1.0, int)), [])
 
     def test_claimedTwiceAtOnce(self) -> None:
         """A store that another cluster has claimed a moment later is found out."""
