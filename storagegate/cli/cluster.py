@@ -185,12 +185,14 @@ def backup(invocation: Invocation) -> int:
     from storagegate.cluster.backup import backup
     from storagegate.migration.command import runInReactor
     from storagegate.storage.commandresults import noting
-    from storagegate.storage.embedded.backup import emptyDirectory
+    from storagegate.storage.embedded.backup import emptyDirectory, makeEmptyTarget
 
     refuseVaultKeys(invocation)
     options, flags, output = _options(invocation), invocation.options, invocation.output
 
     def act() -> int:
+        # A directory with other files must be refused before an interruption can empty it.
+        makeEmptyTarget(flags.to)
         with output.progress("backup") as progress:
             problems = runInReactor(
                 lambda reactor: backup(

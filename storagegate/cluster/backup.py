@@ -17,10 +17,10 @@ copied. The lease is renewed until the last blob is copied. If it ends earlier, 
 and the backup fails.
 
 B{Restore.} The database must be empty, and the blob store must be empty or have blobs of the same
-store. The blobs are copied first, and each copy is read back; then the catalog is written in one
-transaction. An interrupted restore leaves an empty database and can be repeated. State of the old
-nodes and of the old server's transactions is not restored: leases, jobs and the journal. Freed
-references are subtracted immediately.
+store. The blobs that it lacks are copied first, and each copy is read back; then the catalog is
+written in one transaction. An interrupted restore leaves an empty database and can be repeated.
+State of the old nodes and of the old server's transactions is not restored: leases, jobs and the
+journal. Freed references are subtracted immediately.
 """
 
 import os
@@ -300,7 +300,8 @@ class _Blobs:
         """
         source: BlobEnd = self.shared if isBackup else self.files
         target: BlobEnd = self.files if isBackup else self.shared
-        copier = BlobCopier(source, target, self._reactor)
+        # The cluster may still have the blobs, and the backup may be damaged.
+        copier = BlobCopier(source, target, self._reactor, keepsIntact=not isBackup)
         failed: list[str] = []
         done = 0
         for page in rows.pages():

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -322,6 +324,63 @@ class HoldTests(BackupCase):
         other = self.cluster(isInitialised=False)
         line = self.fail_(other, "restore", "--from", str(self.copy))
         self.assertIn("not a complete backup: it has no backup.json", line)
+
+
+@long("starts a cluster")
+class IntactBlobsTests(BackupCase):
+    """A restore of a catalog that was lost, beside blobs that were not."""
+
+    def test_rotten(self) -> None:
+        """Bytes that have changed in the backup do not replace those of the blob store."""
+        lost = self.cluster()
+        [node] = lost.start()
+        lost.client(node).create_bucket(Bucket="bucket")
+        self.put(node, "kept")
+        self.succeed(lost, "backup", "--to", str(self.copy))
+        node.stop()
+        [blob] = [each for each in self.copy.glob("blobs/*/*/*") if each.is_file()]
+        blob.write_bytes(bytes(blob.stat().st_size))
+        made = self.cluster(lost.blobs, isInitialised=False)
+        self.succeed(made, "restore", "--from", str(self.copy), "--verify")
+        [node] = made.start()
+        self.assertEqual(self.get(node, "kept"), (200, bodyOf("kept")))
+
+
+@long("takes a second or more")
+class InterruptedTests(SynchronousTestCase):
+    """A backup that is interrupted while it waits for the catalog."""
+
+    def test_full(self) -> None:
+        """A directory with other files keeps them: the command refuses it, and never empties it."""
+        place = Path(mkdtemp(prefix="backup-", dir=Path.cwd()))
+        self.addCleanup(shutil.rmtree, place)
+        catalog = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(catalog.close)
+        port = catalog.getsockname()[1]
+        configuration = place / "storagegate.toml"
+        configuration.write_text(
+            f'data = "{place / "data"}"\n'
+            f'[cluster]\ncatalog = ["host=127.0.0.1 port={port}"]\nblobs = "files:{place}"\n'
+        )
+        copies = place / "copies"
+        (copies / "yesterday").mkdir(parents=True)
+        running = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "storagegate", "backup", "--to", str(copies)),
+                *("--config", str(configuration)),
+            ],
+            env=daemonEnvironment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(running.kill)
+        waits = lambda: bool(select.select([catalog], [], [], 0)[0])  # noqa: E731
+        self.assertTrue(eventually(lambda: waits() or running.poll() is not None))
+        running.send_signal(signal.SIGINT)
+        _, text = running.communicate(timeout=60)
+        self.assertEqual(running.returncode, 1)
+        self.assertEqual(text, f"storagegate: {copies} is not empty\n")
+        self.assertEqual([each.name for each in copies.iterdir()], ["yesterday"])
 
 
 @long("starts a cluster")
