@@ -332,12 +332,12 @@ class ProcessService(Service):
         """Write the listeners into the data directory, for commands on this machine."""
         if self._isStopping:
             return
-        configuration = self._configuration
-        values = configuration.values
+        # A reload may change the region. It does not open other listeners.
+        values = self._started.values
         try:
             found = RunningDaemon(
                 os.getpid(),
-                configuration.s3.region,
+                self._configuration.s3.region,
                 str(values.get("s3Url") or ""),
                 bool(values["console"]),
                 {name: self._listenerRecord(name) for name in self._addresses},
@@ -356,7 +356,7 @@ class ProcessService(Service):
 
         @raise OSError: If its certificates cannot be listed.
         """
-        configuration = self._configuration
+        configuration = self._started
         speaksHTTP = all(row.hasStatus for row in listenerTransports() if row.name == name)
         return ListenerRecord(
             formatAddress(self._addresses[name]),

@@ -208,6 +208,18 @@ class ReloadTests(DaemonCase):
         self.assertIn("needs a restart: admin", self.logged())
         self.assertNotIn("needs a restart: region", self.logged())
 
+    def test_published(self) -> None:
+        """Commands find the open listeners and the console also if the file has others by now."""
+        daemon = self.started()
+        path = Path(self.data) / "listeners.json"
+        before = path.read_text()
+        for admin in ("off", "ssl:9001:privateKey=key.pem:certKey=cert.pem"):
+            self.next = self.configuration(admin=admin, region="eu")
+            self.next.values["console"] = False  # type: ignore[index]
+            daemon.reload()
+            self.assertIn("needs a restart: admin", self.logged())
+            self.assertEqual(path.read_text(), before.replace("us-east-1", "eu"))
+
     def test_otherData(self) -> None:
         """Another data directory needs a restart; until then the root pair is the one in use."""
         daemon = self.started()
