@@ -173,7 +173,7 @@ class ProcessService(Service):
         self._addresses: dict[str, IAddress] = {}
         self._hasScreen = self._parts.hasScreen(setup.twistdOptions, setup.configuration)
         self._newKeyPair: NewKeyPair | None = None
-        self._signals = self._parts.signals(self.stopNow, self.reload)
+        self._signals = self._parts.signals(self.stopNow, self.reload, self.abort)
         self._notifier = self._parts.notifier()
 
     def stopNow(self) -> None:
@@ -183,6 +183,9 @@ class ProcessService(Service):
     def reload(self) -> ReloadResult:
         """Reload the configuration, and apply the changes that a running daemon can apply."""
         raise NotImplementedError
+
+    def abort(self) -> None:
+        """End the processes that serve for this one. Called in the handler of a signal."""
 
     async def _stop(self) -> None:
         """Stop accepting, and wait for requests in flight."""
