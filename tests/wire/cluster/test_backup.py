@@ -327,11 +327,13 @@ class HoldTests(BackupCase):
 
 
 @long("starts a cluster")
-class IntactBlobsTests(BackupCase):
-    """A restore of a catalog that was lost, beside blobs that were not."""
+class DifferenceTests(BackupCase):
+    """What a restored cluster has that is not of the backup, or lacks."""
 
     def test_rotten(self) -> None:
-        """Bytes that have changed in the backup do not replace those of the blob store."""
+        """
+        Beside blobs that were not lost, bytes that have changed in the backup do not replace them.
+        """
         lost = self.cluster()
         [node] = lost.start()
         lost.client(node).create_bucket(Bucket="bucket")
@@ -344,6 +346,16 @@ class IntactBlobsTests(BackupCase):
         self.succeed(made, "restore", "--from", str(self.copy), "--verify")
         [node] = made.start()
         self.assertEqual(self.get(node, "kept"), (200, bodyOf("kept")))
+
+    def test_sessions(self) -> None:
+        """A restored cluster has no sessions of the console: they may have been ended since."""
+        cluster = self.cluster()
+        cluster.rows("INSERT INTO consolerecords VALUES ('session', 'x', 'y', 1, '') RETURNING id")
+        self.succeed(cluster, "backup", "--to", str(self.copy))
+        self.assertEqual((self.copy / "catalog" / "consolerecords.copy").read_bytes(), b"")
+        made = self.cluster(isInitialised=False)
+        self.succeed(made, "restore", "--from", str(self.copy))
+        self.assertEqual(made.rows("SELECT id FROM consolerecords"), [])
 
 
 @long("takes a second or more")
