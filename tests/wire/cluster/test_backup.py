@@ -362,37 +362,51 @@ class DifferenceTests(BackupCase):
 class InterruptedTests(SynchronousTestCase):
     """A backup that is interrupted while it waits for the catalog."""
 
-    def test_full(self) -> None:
-        """A directory with other files keeps them: the command refuses it, and never empties it."""
-        place = Path(mkdtemp(prefix="backup-", dir=Path.cwd()))
-        self.addCleanup(shutil.rmtree, place)
-        catalog = socket.create_server(("127.0.0.1", 0))
-        self.addCleanup(catalog.close)
-        port = catalog.getsockname()[1]
-        configuration = place / "storagegate.toml"
-        configuration.write_text(
-            f'data = "{place / "data"}"\n'
-            f'[cluster]\ncatalog = ["host=127.0.0.1 port={port}"]\nblobs = "files:{place}"\n'
+    def setUp(self) -> None:
+        """Make a configuration whose catalog does not answer."""
+        self.place = Path(mkdtemp(prefix="backup-", dir=Path.cwd()))
+        self.addCleanup(shutil.rmtree, self.place)
+        self.catalog = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.catalog.close)
+        port = self.catalog.getsockname()[1]
+        self.configuration = self.place / "storagegate.toml"
+        self.configuration.write_text(
+            f'data = "{self.place / "data"}"\n[cluster]\nblobs = "files:{self.place}"\n'
+            f'catalog = ["host=127.0.0.1 port={port}"]\n'
         )
-        copies = place / "copies"
-        (copies / "yesterday").mkdir(parents=True)
+        self.copies = self.place / "copies"
+        self.copies.mkdir()
+
+    def interrupted(self, *arguments: str) -> tuple[int, str]:
+        """Interrupt a command when it waits, unless it has ended; return its code and its error."""
         running = subprocess.Popen(
             [
-                *(sys.executable, "-m", "storagegate", "backup", "--to", str(copies)),
-                *("--config", str(configuration)),
+                *(sys.executable, "-m", "storagegate", *arguments),
+                *("--config", str(self.configuration)),
             ],
             env=daemonEnvironment(),
             stderr=subprocess.PIPE,
             text=True,
         )
         self.addCleanup(running.kill)
-        waits = lambda: bool(select.select([catalog], [], [], 0)[0])  # noqa: E731
+        waits = lambda: bool(select.select([self.catalog], [], [], 0)[0])  # noqa: E731
         self.assertTrue(eventually(lambda: waits() or running.poll() is not None))
         running.send_signal(signal.SIGINT)
         _, text = running.communicate(timeout=60)
-        self.assertEqual(running.returncode, 1)
-        self.assertEqual(text, f"storagegate: {copies} is not empty\n")
-        self.assertEqual([each.name for each in copies.iterdir()], ["yesterday"])
+        return running.returncode, text
+
+    def test_full(self) -> None:
+        """A directory with other files keeps them: the command refuses it, and never empties it."""
+        (self.copies / "yesterday").mkdir()
+        code, text = self.interrupted("backup", "--to", str(self.copies))
+        self.assertEqual((code, text), (1, f"storagegate: {self.copies} is not empty\n"))
+        self.assertEqual([each.name for each in self.copies.iterdir()], ["yesterday"])
+
+    def test_code(self) -> None:
+        """The exit code says that it was interrupted, and not that it failed."""
+        code, text = self.interrupted("backup", "--to", str(self.copies))
+        self.assertEqual((code, text), (130, "storagegate: interrupted: no backup was made\n"))
+        self.assertEqual([*self.copies.iterdir()], [])
 
 
 @long("starts a cluster")
