@@ -379,11 +379,9 @@ class InterruptedTests(SynchronousTestCase):
 
     def interrupted(self, *arguments: str) -> tuple[int, str]:
         """Interrupt a command when it waits, unless it has ended; return its code and its error."""
+        command = [sys.executable, "-m", "storagegate", *arguments]
         running = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "storagegate", *arguments),
-                *("--config", str(self.configuration)),
-            ],
+            [*command, "--config", str(self.configuration)],
             env=daemonEnvironment(),
             stderr=subprocess.PIPE,
             text=True,
