@@ -22,6 +22,8 @@ NODES = CHARTS / "storagegate-nodes"
 
 ROOT = ("root.accessKey=ACCESS", "root.secretKey=SECRETSECRET")
 
+DEFAULT_GRACE_SECONDS = load({}, {}).shutdownGraceSeconds
+
 CLUSTER = ("catalog={host=a dbname=s,host=b dbname=s}", "blobs=s3:https://blobs.example/bucket")
 
 
@@ -145,6 +147,8 @@ class ChartTests(SynchronousTestCase):
                 pod = each["spec"]["template"]["spec"]
                 self.assertTrue(pod["securityContext"]["runAsNonRoot"])
                 self.assertFalse(pod["automountServiceAccountToken"])
+                # The variables of the chart's own Service would be unknown keys.
+                self.assertFalse(pod.get("enableServiceLinks", True))
                 [container] = pod["containers"]
                 security = container["securityContext"]
                 self.assertTrue(security["readOnlyRootFilesystem"])
@@ -152,3 +156,6 @@ class ChartTests(SynchronousTestCase):
                 if each["kind"] != "Job":
                     self.assertEqual(container["readinessProbe"]["httpGet"]["path"], "/readyz")
                     self.assertEqual(container["livenessProbe"]["httpGet"]["path"], "/healthz")
+                    [_, seconds] = container["lifecycle"]["preStop"]["exec"]["command"]
+                    limit = pod["terminationGracePeriodSeconds"]
+                    self.assertGreater(limit, int(seconds) + DEFAULT_GRACE_SECONDS)

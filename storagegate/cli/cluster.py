@@ -9,7 +9,7 @@ from attrs import asdict
 from psycopg.conninfo import conninfo_to_dict
 
 from storagegate.cli.etcdmembers import EtcdMember, readMembers
-from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
+from storagegate.cli.invocation import FAILED, INTERRUPTED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import CommandOutput
 from storagegate.cluster.initialisation import initialise
 from storagegate.cluster.options import ClusterOptions, readServers
@@ -185,12 +185,14 @@ def backup(invocation: Invocation) -> int:
     from storagegate.cluster.backup import backup
     from storagegate.migration.command import runInReactor
     from storagegate.storage.commandresults import noting
-    from storagegate.storage.embedded.backup import emptyDirectory
+    from storagegate.storage.embedded.backup import emptyDirectory, makeEmptyTarget
 
     refuseVaultKeys(invocation)
     options, flags, output = _options(invocation), invocation.options, invocation.output
 
     def act() -> int:
+        # A directory with other files must be refused before an interruption can empty it.
+        makeEmptyTarget(flags.to)
         with output.progress("backup") as progress:
             problems = runInReactor(
                 lambda reactor: backup(
@@ -204,7 +206,7 @@ def backup(invocation: Invocation) -> int:
             )
         if problems is None:
             emptyDirectory(flags.to)
-            raise StoreError("interrupted: no backup was made")
+            raise CommandError("interrupted: no backup was made", INTERRUPTED)
         return problems
 
     problems = noting(invocation.data, "backup", act, verify=True, to=os.path.abspath(flags.to))
@@ -234,7 +236,8 @@ def restore(invocation: Invocation) -> int:
             )
         )
     if lacking is None:
-        raise StoreError("interrupted: the database is unchanged; run the command again")
+        text = "interrupted: the database is unchanged; run the command again"
+        raise CommandError(text, INTERRUPTED)
     restoreKeys(invocation, flags.source)
     problems = _check(options, flags.verify, output)
     output.result({"problems": problems})

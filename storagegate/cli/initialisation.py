@@ -5,7 +5,6 @@ Existing files and directories are not changed, so the command can be repeated. 
 only on a terminal, and correspond to the flags.
 """
 
-import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from storagegate.daemon.rootcredentials import CredentialsError, loadOrCreate, s
 from storagegate.daemon.rootcredentials import load as loadPair
 from storagegate.daemon.service import ROOT_FILE
 from storagegate.objects.issuedkeys import KeyPair
-from storagegate.storage.files import DirectoryLock, makeDirectory
+from storagegate.storage.files import DirectoryLock, createFile, makeDirectory
 
 _DEFAULTS = {key.name: key.default for key in KEYS}
 
@@ -48,6 +47,7 @@ def init(invocation: Invocation) -> int:
     options, output = invocation.options, invocation.output
     isAsked = isAsking() and not options.yes and not output.isJSON
     config = Path(_answer(isAsked, options.config, "configuration", _CONFIG)).absolute()
+    isKept = config.exists()
     values = _readValues(config)
     for name in ("data", "s3", "admin"):
         default = str(values.get(name) or (_DATA if name == "data" else _DEFAULTS[name]))
@@ -57,6 +57,11 @@ def init(invocation: Invocation) -> int:
             continue
         meaning = {"data": "data directory", "s3": "S3 listener", "admin": "admin listener"}[name]
         values[name] = _answer(isAsked, getattr(options, name), meaning, default)
+        if isKept and values[name] != default:
+            # The daemon reads the file, not these flags.
+            raise CommandError(
+                f"{config} exists without {name}: add {name} = {_toml(values[name])}", MISUSED
+            )
     # The file may be used from any working directory.
     values["data"] = str(Path(values["data"]).absolute())
     _check(values)
@@ -142,14 +147,15 @@ def _rootPair(data: Path, values: dict[str, Any]) -> tuple[KeyPair, bool]:
 
 
 def _write(path: Path, text: str, mode: int) -> bool:
-    """Write a file unless it exists; return whether it was written."""
+    """Write a file atomically unless it exists; return whether it was written."""
+    if path.exists():
+        return False
     makeDirectory(str(path.parent), 0o755)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        createFile(str(path), text.encode())
     except FileExistsError:
         return False
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+    path.chmod(mode)
     return True
 
 

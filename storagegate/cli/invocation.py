@@ -34,6 +34,9 @@ MISUSED = 2
 UNREACHED = 3
 """Exit code if the daemon does not run or is unreachable."""
 
+INTERRUPTED = 130
+"""Exit code if a signal has interrupted the command."""
+
 _CONFIG_VARIABLE = "STORAGEGATE_CONFIG"
 
 PAIR_VARIABLES = ("STORAGEGATE_ACCESS_KEY", "STORAGEGATE_SECRET_KEY")

@@ -16,11 +16,9 @@ import sys
 from collections.abc import Sequence
 
 from storagegate.cli.commandline import parser
-from storagegate.cli.invocation import FAILED, CommandError, Invocation
+from storagegate.cli.invocation import FAILED, INTERRUPTED, CommandError, Invocation
 from storagegate.cli.output import CommandOutput, escape
 from storagegate.core.extras import missingExtra
-
-INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

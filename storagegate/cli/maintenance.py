@@ -57,14 +57,26 @@ def restore(invocation: Invocation) -> int:
     return FAILED if problems else 0
 
 
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
 @contextmanager
 def _ended() -> Iterator[None]:
-    """Make SIGTERM end the command as Ctrl-C does, so that the incomplete copy is removed."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    """
+    Make SIGTERM and the end of the terminal end the command as Ctrl-C does, so that the incomplete
+    copy is removed.
+    """
+    # With nohup, SIGHUP is ignored.
+    handled = [each for each in _ENDS if signal.getsignal(each) is not signal.SIG_IGN]
+    before = [
+        (each, signal.signal(each, lambda number, frame: sys.exit(128 + number)))
+        for each in handled
+    ]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def recover(invocation: Invocation) -> int:

@@ -19,7 +19,7 @@ from twisted.internet.threads import blockingCallFromThread
 from storagegate.cli.administration import catalogPath, refuseCluster
 from storagegate.cli.client import ConsoleClient, escapeSegment
 from storagegate.cli.daemonclient import apiOf, runningDaemon
-from storagegate.cli.invocation import FAILED, MISUSED, CommandError, Invocation
+from storagegate.cli.invocation import FAILED, INTERRUPTED, MISUSED, CommandError, Invocation
 from storagegate.cli.output import Cell, formatTime
 from storagegate.objects.encryption.masterkeys.keyfile import (
     DEFAULT_KEY,
@@ -326,7 +326,7 @@ def _provided(invocation: Invocation, act: "Callable[[IMasterKeys], Awaitable[T]
             return True
 
         if runInReactor(inThread) is None:
-            raise CommandError("interrupted")
+            raise CommandError("interrupted", INTERRUPTED)
 
     try:
         if path is None:

@@ -40,6 +40,7 @@ def unitText(config: Path, data: Path, user: str) -> str:
 Description=storagegate: S3 server and protocol gateway
 After=network-online.target
 Wants=network-online.target
+RequiresMountsFor={_unitWord(str(data))}
 
 [Service]
 Type=notify

@@ -17,10 +17,10 @@ copied. The lease is renewed until the last blob is copied. If it ends earlier, 
 and the backup fails.
 
 B{Restore.} The database must be empty, and the blob store must be empty or have blobs of the same
-store. The blobs are copied first, and each copy is read back; then the catalog is written in one
-transaction. An interrupted restore leaves an empty database and can be repeated. State of the old
-nodes and of the old server's transactions is not restored: leases, jobs and the journal. Freed
-references are subtracted immediately.
+store. The blobs that it lacks are copied first, and each copy is read back; then the catalog is
+written in one transaction. An interrupted restore leaves an empty database and can be repeated.
+State of the old nodes and of the old server's transactions is not restored: leases, jobs, the
+journal and sessions of the console. Freed references are subtracted immediately.
 """
 
 import os
@@ -96,6 +96,9 @@ _PAGE = 512
 
 _LATER_LEASES = 4096 * SHARDS
 """Gap between the backup's lease numbers and new ones: blobs of later leases may still exist."""
+
+_SESSIONS = "consolerecords"
+"""The table of the console's sessions."""
 
 # Only blobs that keep references when the freed references are subtracted.
 _NEEDED: LiteralString = """
@@ -300,7 +303,8 @@ class _Blobs:
         """
         source: BlobEnd = self.shared if isBackup else self.files
         target: BlobEnd = self.files if isBackup else self.shared
-        copier = BlobCopier(source, target, self._reactor)
+        # The cluster may still have the blobs, and the backup may be damaged.
+        copier = BlobCopier(source, target, self._reactor, keepsIntact=not isBackup)
         failed: list[str] = []
         done = 0
         for page in rows.pages():
@@ -522,6 +526,10 @@ def _dumpTable(
     connection: "psycopg.Connection[Any]", name: str, columns: list[str], target: str
 ) -> TableDump:
     query = _copying("COPY {} ({}) TO STDOUT", name, columns)
+    if name == _SESSIONS:
+        # The columns without rows: a restored session would be one that was signed out.
+        table = sql.Identifier(name)
+        query = sql.SQL("COPY (SELECT * FROM {} WHERE false) TO STDOUT").format(table)
     return TableDump(columns, *_dump(connection, query, _tablePath(target, name)))
 
 
@@ -589,6 +597,8 @@ def restore(
             makeEmpty(connection, dump.schema)
             _fillCatalog(connection, directory, dump)
             finishEmpty(connection)
+            # A backup of an earlier version has sessions.
+            connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(_SESSIONS)))
     report(f"restored the catalog, and {rows.count - len(failed)} of {rows.count} blobs")
     return len(failed)
 

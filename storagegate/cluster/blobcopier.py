@@ -225,13 +225,20 @@ class BlobCopier:
     @ivar bytesCopied: The total size of the copied blobs in bytes.
     """
 
-    def __init__(self, source: BlobEnd, target: BlobEnd, reactor: Any) -> None:
-        """@param reactor: Times the pauses."""
+    def __init__(
+        self, source: BlobEnd, target: BlobEnd, reactor: Any, keepsIntact: bool = False
+    ) -> None:
+        """
+        @param reactor: Times the pauses.
+        @param keepsIntact: Whether a blob whose bytes in the target match its row is not copied, as
+            the source's bytes may be damaged.
+        """
         self.copied = 0
         self.bytesCopied = 0
         self._source = source
         self._target = target
         self._reactor = reactor
+        self._keepsIntact = keepsIntact
 
     async def copy(self, rows: Sequence[Row]) -> list[str]:
         """
@@ -265,23 +272,33 @@ class BlobCopier:
         await _together(work() for _ in range(min(_AT_ONCE, len(blobs))))
 
     async def _copyOne(self, blob: str, size: int, crc: int, damaged: bool) -> bool:
-        read, written = _Checksum(), _Checksum()
+        if self._keepsIntact:
+            there = await self._checksumOf(blob, size)
+            if (there.size, there.crc) == (size, crc):
+                return True
+        read = _Checksum()
         try:
             await self._write(blob, size, read)
         except MissingBlob:
             return bool(damaged)
         if not damaged and (read.size, read.crc) != (size, crc):
             return False
-        try:
-            async for _ in written.of(self._target.read(blob, size)):
-                pass
-        except MissingBlob:
-            written.size = -1
+        written = await self._checksumOf(blob, size)
         if (written.size, written.crc) != (read.size, read.crc):
             raise MigrationError(f"blob {blob} was not kept as it was written")
         self.copied += 1
         self.bytesCopied += size
         return True
+
+    async def _checksumOf(self, blob: str, size: int) -> _Checksum:
+        """Read a blob in the target; the size of the result is -1 if the blob is missing."""
+        found = _Checksum()
+        try:
+            async for _ in found.of(self._target.read(blob, size)):
+                pass
+        except MissingBlob:
+            found.size = -1
+        return found
 
     async def _write(self, blob: str, size: int, read: _Checksum) -> None:
         try:

@@ -150,9 +150,14 @@ class Components:
         trimmer.start()
         PROCESS_BUDGET.onRefused = trimmer.hasten
 
-    def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> SignalHandlers:
+    def signals(
+        self,
+        stop: Callable[[], object],
+        reload: Callable[[], object],
+        abort: Callable[[], object],
+    ) -> SignalHandlers:
         """Make the handlers of the process's signals, see L{SignalHandlers}."""
-        return SignalHandlers(self._reactor, stop, reload, isWorker=self._link is not None)
+        return SignalHandlers(self._reactor, stop, reload, self._link is not None, abort)
 
     def joinCluster(self, options: "ClusterOptions") -> None:
         """

@@ -427,6 +427,27 @@ def needRestart(old: Configuration, new: Configuration) -> list[str]:
     return [*names, *(name for name, before, after in tables if before != after)]
 
 
+def withoutRestart(started: Configuration, loaded: Configuration) -> Configuration:
+    """
+    Return the configuration that a running daemon serves with after a reload.
+
+    @param started: The configuration at the start; L{needRestart} names what differs.
+    @param loaded: The configuration of the reload, for the keys that a reload applies.
+    """
+    reloads = {key.name for key in KEYS if key.reloads}
+    values = {name: value for name, value in started.values.items() if name not in reloads}
+    values |= {name: value for name, value in loaded.values.items() if name in reloads}
+    served = _assemble(values, started.gateway, started.cluster, started.vault)
+    return evolve(
+        served,
+        # A supervisor has set the addresses and the root key pair of its workers.
+        listeners=started.listeners,
+        s3=replace(served.s3, root=loaded.s3.root),
+        origins=started.origins,
+        signIn=started.signIn,
+    )
+
+
 def applied(old: Configuration, new: Configuration, *, isReplacing: bool) -> list[str]:
     """
     Return the changed keys that a reload applies.

@@ -20,7 +20,13 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.python.failure import Failure
 
 from storagegate.core.definitions import DefinitionError
-from storagegate.daemon.config import ConfigurationError, applied, needRestart
+from storagegate.daemon.config import (
+    Configuration,
+    ConfigurationError,
+    applied,
+    needRestart,
+    withoutRestart,
+)
 from storagegate.daemon.health import (
     Readiness,
     ReadinessChecks,
@@ -177,6 +183,11 @@ class Daemon(ProcessService):
         """Return whether requests are served, and the problems of each part."""
         return self._checks.evaluate()
 
+    @property
+    def _served(self) -> Configuration:
+        """The configuration without changes that need a restart."""
+        return withoutRestart(self._started, self._configuration)
+
     def _storeParts(self) -> Mapping[str, str | None]:
         return {"store": "closed"} if self._store is None else self._store.health()
 
@@ -282,7 +293,7 @@ class Daemon(ProcessService):
                 reload=self.reload,
                 link=self._link,
             )
-            self._console = self._parts.console(self._configuration, self._store, root, view)
+            self._console = self._parts.console(self._served, self._store, root, view)
         return self._console.app
 
     def _checkShared(self) -> None:
@@ -340,9 +351,7 @@ class Daemon(ProcessService):
         """Serve the store with a root key pair; requests in flight keep the previous one."""
         self._parts.logs.redactor.hide(root.secretKey)
         if "s3" in self._sites and self._store is not None:
-            self._parts.serveS3(
-                self._sites["s3"], self._store, self._configuration, root, self.readiness
-            )
+            self._parts.serveS3(self._sites["s3"], self._store, self._served, root, self.readiness)
         if self._gateway is not None:
             self._gateway.setRootCredentials(root)
         if self._console is not None:

@@ -173,7 +173,7 @@ class ProcessService(Service):
         self._addresses: dict[str, IAddress] = {}
         self._hasScreen = self._parts.hasScreen(setup.twistdOptions, setup.configuration)
         self._newKeyPair: NewKeyPair | None = None
-        self._signals = self._parts.signals(self.stopNow, self.reload)
+        self._signals = self._parts.signals(self.stopNow, self.reload, self.abort)
         self._notifier = self._parts.notifier()
 
     def stopNow(self) -> None:
@@ -183,6 +183,9 @@ class ProcessService(Service):
     def reload(self) -> ReloadResult:
         """Reload the configuration, and apply the changes that a running daemon can apply."""
         raise NotImplementedError
+
+    def abort(self) -> None:
+        """End the processes that serve for this one. Called in the handler of a signal."""
 
     async def _stop(self) -> None:
         """Stop accepting, and wait for requests in flight."""
@@ -332,12 +335,12 @@ class ProcessService(Service):
         """Write the listeners into the data directory, for commands on this machine."""
         if self._isStopping:
             return
-        configuration = self._configuration
-        values = configuration.values
+        # A reload may change the region. It does not open other listeners.
+        values = self._started.values
         try:
             found = RunningDaemon(
                 os.getpid(),
-                configuration.s3.region,
+                self._configuration.s3.region,
                 str(values.get("s3Url") or ""),
                 bool(values["console"]),
                 {name: self._listenerRecord(name) for name in self._addresses},
@@ -356,7 +359,7 @@ class ProcessService(Service):
 
         @raise OSError: If its certificates cannot be listed.
         """
-        configuration = self._configuration
+        configuration = self._started
         speaksHTTP = all(row.hasStatus for row in listenerTransports() if row.name == name)
         return ListenerRecord(
             formatAddress(self._addresses[name]),

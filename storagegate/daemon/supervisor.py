@@ -175,6 +175,11 @@ class Supervisor(ProcessService):
         """Start to shut down."""
         self._reactor.stop()
 
+    def abort(self) -> None:
+        """Kill the workers, in the handler of a second signal: they keep the data locked."""
+        if self._workers is not None:
+            self._workers.abort()
+
     def reload(self) -> ReloadResult:
         """Reload the configuration, and start to replace every worker."""
         if self._isStopping or self._workers is None:

@@ -112,7 +112,7 @@ class _WorkerProcess(ProcessProtocol):
         @return: Whether the worker serves.
         @raise WorkerFailed: If it does not serve, and C{isUnwanted} is false.
         """
-        while not select.select([self.raw], [], [], _LOOK_SECONDS)[0]:
+        while not self.owner.waitForMessage(self.raw):
             if isUnwanted():
                 return False
             if time.monotonic() >= end:
@@ -251,6 +251,8 @@ class WorkerPool:
         self._answer = answer
         self._idleGraceSeconds = idleGraceSeconds
         self._all: list[_WorkerProcess] = []
+        # The output of workers that start before the reactor runs.
+        self._pipes: list[Any] = []
         self._questions: dict[int, _Question] = {}
         self._ids = count()
         self._crashes = [0] * program.setup.count
@@ -284,6 +286,10 @@ class WorkerPool:
         try:
             for index in range(self.program.setup.count):
                 self._spawn(index)
+            if self._relays:
+                self._pipes = [
+                    pipe for worker in self._all for pipe in worker.process.pipes.values()
+                ]
             serves = all(worker.waitForStart(end, isUnwanted) for worker in self._all)
         except WorkerFailed:
             self._isStopping = True
@@ -295,6 +301,18 @@ class WorkerPool:
         self._watch.start(self._hangSeconds / _SIGNS, now=False)
         self.changed()
         return serves
+
+    def waitForMessage(self, control: socket.socket) -> bool:
+        """
+        Wait a moment for a message of a worker, before the reactor runs; return whether there is
+        one. Meanwhile pass on the output of all workers, which would wait if a pipe were full.
+        """
+        found, _, _ = select.select([control, *self._pipes], [], [], _LOOK_SECONDS)
+        for pipe in found:
+            # The reactor handles the end of a pipe.
+            if pipe is not control and pipe.doRead() is not None:
+                self._pipes.remove(pipe)
+        return control in found
 
     async def roll(self, program: WorkerCommand, graceSeconds: float) -> None:
         """

@@ -26,6 +26,9 @@ BLOBS_A_SHARD = 256
 MASTER_KEYS = "master-keys"
 """The name of the file of the master keys of encryption in a data directory or a backup."""
 
+SESSIONS = "sessions.sqlite"
+"""The name of the file of the console's sessions in a data directory."""
+
 _ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from storagegate.cli.output import Cell, CommandOutput, formatBytes, formatTime
 from tests.cli.test_main import ScriptCase
 from tests.support.daemon import CHECKOUT
+from tests.support.selection import long
 
 _PROGRAM = """
 import os, sys, time
@@ -254,3 +255,33 @@ class InitTests(ScriptCase):
         code, _output, errors = self.script("init", *flags, "--s3", "tcp:1")
         self.assertEqual(code, 2)
         self.assertIn("has s3", errors)
+
+    def test_keptWithoutKeys(self) -> None:
+        """A flag that the existing configuration does not have is refused: it would not apply."""
+        base = Path(self.mktemp()).absolute()
+        base.mkdir()
+        config = base / "s.toml"
+        config.write_text('region = "eu"\n')
+        flags = ("--data", str(base / "data"), "--config", str(config))
+        code, _output, errors = self.script("init", *flags)
+        self.assertEqual(code, 2)
+        self.assertIn(f'exists without data: add data = "{base}/data"', errors)
+        self.assertEqual([each.name for each in base.iterdir()], ["s.toml"])
+        config.write_text(f'data = "{base}/data"\n')
+        self.assertEqual(self.script("init", *flags)[0], 0)
+
+    @long("takes a second or more")
+    def test_fullDisk(self) -> None:
+        """A configuration that cannot be written is absent, so the command can be repeated."""
+        base = Path(self.mktemp()).absolute()
+        base.mkdir()
+        config = base / "s.toml"
+        command = [sys.executable, "-m", "storagegate", "init", "--data", str(base / "data")]
+        command += ["--config", str(config)]
+        # Writes to files fail.
+        limited = ["sh", "-c", 'ulimit -f 0; exec "$0" "$@"', *command]
+        done = subprocess.run(limited, cwd=CHECKOUT, capture_output=True, check=False, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertFalse(config.exists())
+        subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=True, timeout=60)
+        self.assertEqual(tomllib.loads(config.read_text())["data"], str(base / "data"))

@@ -22,7 +22,7 @@ ANALYZE = shutil.which("systemd-analyze")
 PLACES = {"ExecStart", "Group", "LogsDirectory", "StateDirectory", "StateDirectoryMode", "User"}
 """The directives in which the two units differ, with the next ones."""
 
-OWN = {"ReadWritePaths", "WorkingDirectory"}
+OWN = {"ReadWritePaths", "RequiresMountsFor", "WorkingDirectory"}
 
 MOST_DIFFERENCE = 2
 """Tenths of systemd's exposure level."""
@@ -66,6 +66,14 @@ class UnitTests(SynchronousTestCase):
         self.assertEqual(sorted(ours), sorted(theirs))
         self.assertIn("\nUser=storagegate\n", self.text)
         self.assertIn("\nUser=storagegate\n", self.delivered)
+
+    def test_mounts(self) -> None:
+        """
+        It waits for the disk of the data, as the delivered unit does by its C{StateDirectory}.
+        Below an empty mount point the daemon would create another store.
+        """
+        self.assertIn("\nRequiresMountsFor=/var/lib/storagegate\n", self.text.split("[Service]")[0])
+        self.assertIn("\nStateDirectory=storagegate\n", self.delivered)
 
     def test_home(self) -> None:
         """A place in a home stays visible, for else the service could not start."""

@@ -104,6 +104,16 @@ class CopyTests(SynchronousTestCase):
         whole = b"".join(pieces.pieces[f"{BLOB}.{number}"] for number in range(4))
         self.assertEqual(whole, body)
 
+    def test_intact(self) -> None:
+        """A restore keeps a blob that the target has, and replaces one with other bytes."""
+        for there, copies in ((b"right", b"rotten"), (b"rotten", b"right")):
+            target = MemoryEnd()
+            self.source.blobs[BLOB], target.blobs[BLOB] = copies, there
+            copier = BlobCopier(self.source, target, self.clock, keepsIntact=True)
+            copied = Deferred.fromCoroutine(copier.copy([rowOf(b"right")]))
+            self.assertEqual(self.successResultOf(copied), [])
+            self.assertEqual(target.blobs[BLOB], b"right")
+
     def test_gone(self) -> None:
         """A blob that is missing, or has other bytes than its row says, is named."""
         target = MemoryEnd()

@@ -208,6 +208,33 @@ class ReloadTests(DaemonCase):
         self.assertIn("needs a restart: admin", self.logged())
         self.assertNotIn("needs a restart: region", self.logged())
 
+    def test_s3NeedsRestart(self) -> None:
+        """Options of S3 that need a restart are not applied before, as the log says."""
+        daemon = self.started()
+        path = Path(self.mktemp())
+        path.write_text('[gateway]\ntrustedProxies = "10.0.0.0/8"\n')
+        self.next = self.configuration(
+            config=str(path), lifecycleDaySeconds="5", region="eu", requireSignedPayload="true"
+        )
+        daemon.reload()
+        for name in ("lifecycleDaySeconds", "gateway"):
+            self.assertIn(f"needs a restart: {name}", self.logged())
+        _, options, _ = self.parts.sites[0].resource
+        self.assertEqual((options.trustedProxies, options.lifecycleDaySeconds), (False, 86400))
+        self.assertEqual((options.region, options.requireSignedPayload), ("eu", True))
+
+    def test_published(self) -> None:
+        """Commands find the open listeners and the console also if the file has others by now."""
+        daemon = self.started()
+        path = Path(self.data) / "listeners.json"
+        before = path.read_text()
+        for admin in ("off", "ssl:9001:privateKey=key.pem:certKey=cert.pem"):
+            self.next = self.configuration(admin=admin, region="eu")
+            self.next.values["console"] = False  # type: ignore[index]
+            daemon.reload()
+            self.assertIn("needs a restart: admin", self.logged())
+            self.assertEqual(path.read_text(), before.replace("us-east-1", "eu"))
+
     def test_otherData(self) -> None:
         """Another data directory needs a restart; until then the root pair is the one in use."""
         daemon = self.started()

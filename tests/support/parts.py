@@ -225,7 +225,12 @@ class FakeParts(Components):
         """Leave the garbage collector of the test process unchanged."""
         self.events.append("heap frozen")
 
-    def signals(self, stop: Callable[[], object], reload: Callable[[], object]) -> Any:
+    def signals(
+        self,
+        stop: Callable[[], object],
+        reload: Callable[[], object],
+        abort: Callable[[], object],
+    ) -> Any:
         """Leave the signal handlers of the test process unchanged."""
         return self.theSignals
 

@@ -3,8 +3,8 @@ A worker that answers HTTP requests with its own state, for tests of the supervi
 
 It is started like C{storagegate.daemon.worker}. Its answers contain the option C{greeting}; with
 C{breaks} it fails to start. C{gate} is a path that it opens before it starts, so that a FIFO there
-blocks it until a test writes to it. C{/slow} writes a letter to the file C{slow}, and waits until
-the file C{go} exists.
+blocks it until a test writes to it. It writes C{noise} bytes to its output. C{/slow} writes a
+letter to the file C{slow}, and waits until the file C{go} exists.
 """
 
 import os
@@ -93,6 +93,7 @@ def main() -> None:
         sys.exit(1)
     if "gate" in setup.options:
         open(setup.options["gate"]).close()
+    os.write(1, bytes(setup.options.get("noise", 0)))
     program = Program(setup)
     control.setblocking(False)
     adopt(reactor, control, program.link.control)

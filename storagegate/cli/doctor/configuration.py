@@ -24,9 +24,10 @@ from storagegate.daemon.configkeys import OWN_SERVICES
 from storagegate.net.endpoints import ENCRYPTED, certificateFiles, chooseReactor
 from storagegate.objects.encryption.masterkeys.keyfile import KeyFileError, readKeyFile
 from storagegate.storage.errors import StoreError
-from storagegate.storage.files import readFailStop
-from storagegate.storage.identity import storeId
-from storagegate.storage.layout import MASTER_KEYS
+from storagegate.storage.files import Files, readFailStop
+from storagegate.storage.identity import refuseLostCatalog, storeId
+from storagegate.storage.layout import MASTER_KEYS, BlobLayout
+from storagegate.storage.sqlite import CatalogUnusable
 
 if TYPE_CHECKING:
     from storagegate.cluster.options import ClusterOptions
@@ -249,6 +250,10 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
             head = file.read(_HEAD.size)
             size = os.fstat(file.fileno()).st_size
     except FileNotFoundError:
+        try:
+            refuseLostCatalog(BlobLayout(directory), Files())
+        except (CatalogUnusable, OSError) as error:
+            yield _CATALOG.problem(str(error))
         return
     except OSError as error:
         yield _CATALOG.problem(f"{path} cannot be read: {error.strerror}")
@@ -264,6 +269,13 @@ def checkCatalog(directory: str, isInUse: bool) -> Iterator[Finding]:
         yield _CATALOG.problem(
             f"{path} is truncated to {size} of {needed} bytes: restore the data from a backup"
         )
+        return
+    from storagegate.storage.embedded.logbinding import checkLog
+
+    try:
+        checkLog(path)
+    except CatalogUnusable as error:
+        yield _CATALOG.problem(str(error))
     else:
         yield _CATALOG.ok(f"{path} has the header and the size of a catalog")
 

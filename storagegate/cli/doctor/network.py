@@ -6,7 +6,7 @@ whether the configured remote machines accept connections.
 import errno
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from threading import Thread
 from typing import Any
@@ -17,6 +17,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 
 from storagegate.cli.doctor import Check, Finding
+from storagegate.cli.doctor.system import readMounts
 from storagegate.core.addresses import DEFAULT_PORTS
 from storagegate.daemon.config import Configuration
 from storagegate.gateway.transports.registry import listenerTransports
@@ -157,16 +158,52 @@ def checkListener(listener: ListenerAddress, daemon: int | None) -> Iterator[Fin
 def daemonOf(directory: str) -> int | None:
     """Return the process that has a data directory open, from C{/proc/locks}."""
     try:
-        inode = os.stat(os.path.join(directory, "lock")).st_ino
+        # The file may be unreadable for this user.
+        descriptor = os.open(os.path.join(directory, "lock"), os.O_PATH | os.O_CLOEXEC)
+        try:
+            inode, device = os.fstat(descriptor).st_ino, _deviceOf(descriptor)
+        finally:
+            os.close(descriptor)
         with open("/proc/locks", encoding="ascii") as file:
             lines = file.read().splitlines()
     except OSError:
         return None
+    return lockHolder(lines, inode, device)
+
+
+def lockHolder(lines: Iterable[str], inode: int, device: tuple[int, int] | None) -> int | None:
+    """
+    Find the process that has locked a file.
+
+    @param lines: The lines of C{/proc/locks}.
+    @param device: The major and minor number of its file system, because files of other file
+        systems may have the same inode number; L{None} if they are unknown.
+    """
     for line in lines:
         # 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1337 0 EOF
         fields = line.split()
-        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
-            return int(fields[4])
+        if len(fields) > 5 and fields[1] == "FLOCK":
+            major, minor, number = fields[5].split(":")
+            found = int(major, 16), int(minor, 16)
+            if number == str(inode) and device in (None, found):
+                return int(fields[4])
+    return None
+
+
+def _deviceOf(descriptor: int) -> tuple[int, int] | None:
+    """
+    Return the device numbers of a file's file system; L{None} if they are unknown.
+
+    C{st_dev} is another number on btrfs and overlayfs.
+    """
+    with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+        mount = next((line.split()[1] for line in file if line.startswith("mnt_id:")), "")
+    for line in readMounts().splitlines():
+        # 36 35 98:0 / /mnt rw,noatime - ext4 /dev/root rw
+        number, _, device, *_ = line.split()
+        if number == mount:
+            major, _, minor = device.partition(":")
+            return int(major), int(minor)
     return None
 
 

@@ -266,7 +266,7 @@ def evaluateSpace(directory: str, figures: os.statvfs_result) -> Finding:
 def checkSyncs(directory: str) -> Iterator[Finding]:
     """Measure the time to sync small files, as uploads write them; no file remains."""
     path = _nearest(directory)
-    kind = _kindOf(path, _mounts())
+    kind = _kindOf(path, readMounts())
     if kind in _VOLATILE:
         yield _DISK.problem(f"{directory} is in memory ({kind}): a restart loses all data")
         return
@@ -323,7 +323,8 @@ def _namelessFile(path: str) -> int:
     return descriptor
 
 
-def _mounts() -> str:
+def readMounts() -> str:
+    """Return the mounts that this process sees, a line each; empty if they are unknown."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -51,7 +51,7 @@ from storagegate.storage.files import (
     syncFileSystem,
 )
 from storagegate.storage.identity import MARKER, storeId
-from storagegate.storage.layout import MASTER_KEYS, BlobLayout
+from storagegate.storage.layout import MASTER_KEYS, SESSIONS, BlobLayout
 from storagegate.storage.sqlite import leave, readOnlyURI
 from storagegate.version import __version__
 
@@ -394,7 +394,7 @@ def copyOthers(
 ) -> None:
     """
     Copy the other files of a data directory: further databases such as users, keys, and the store
-    id.
+    id. Sessions are not copied: a restored session would be one that was signed out.
 
     @param files: The operating system's calls.
     @param source: A data directory or a backup.
@@ -404,7 +404,7 @@ def copyOthers(
     """
     for name in sorted(os.listdir(source.data)):
         path, copied = os.path.join(source.data, name), os.path.join(target.data, name)
-        if name.endswith(_SUFFIX) and name != CATALOG:
+        if name.endswith(_SUFFIX) and name not in (CATALOG, SESSIONS):
             copyDatabase(path, copied)
         elif name in keys:
             files.copy(path, copied)

@@ -8,6 +8,7 @@ from zope.interface import implementer
 
 from storagegate.storage.consolerecords import ConsoleRecord, IConsoleRecords, RecordLimits
 from storagegate.storage.errors import StoreError
+from storagegate.storage.layout import SESSIONS
 from storagegate.storage.sqlite import FileKind, SQLiteFile
 from storagegate.storage.threadpool import IWorkPool, SequentialPool
 
@@ -125,7 +126,7 @@ class EmbeddedConsoleRecords:
         @param directory: The data directory.
         @param pool: Runs blocking calls.
         """
-        self._file = SQLiteFile(os.path.join(directory, "sessions.sqlite"), _KIND, _BUSY_MS)
+        self._file = SQLiteFile(os.path.join(directory, SESSIONS), _KIND, _BUSY_MS)
         self._pool = SequentialPool(pool)
 
     async def add(self, record: ConsoleRecord, limits: RecordLimits, nowMs: int) -> bool:

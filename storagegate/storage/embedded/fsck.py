@@ -221,7 +221,7 @@ class _Check:
             self._repair = False
         self._usage()
         unknown = self._references()
-        self._staging()
+        self._staging(unknown)
         self._rows(verify)
         self._unknownFiles(unknown)
         if verify:
@@ -269,14 +269,19 @@ class _Check:
                 )
         return frozenset(each.blob for each in mismatches if each.recorded is None)
 
-    def _staging(self) -> None:
+    def _staging(self, unknown: frozenset[str]) -> None:
+        """Find uploads that have ended. A blob of C{unknown} stays: objects reference it."""
+
+        def known(ids: Sequence[str]) -> frozenset[str]:
+            return self._known(ids) | unknown
+
         names = self._files.names(self._layout.staging)
         left = [name for name in names if isBlobId(name)]
         for name in sorted(set(names) - set(left) - {MARKER}):
             self._problem(f"staging/{name} is not a file of the store")
         if left:
-            syncs, known = self._syncs, self._known
-            sweep = partial(sweepStaging, self._layout, self._files, syncs, known, self._settle)
+            syncs, settle = self._syncs, self._settle
+            sweep = partial(sweepStaging, self._layout, self._files, syncs, known, settle)
             self._problem(f"{len(left)} uploads were left in staging", sweep)
 
     def _rows(self, verify: bool) -> None:

@@ -12,6 +12,7 @@ from storagegate.cli.doctor.configuration import checkCatalog, checkMasterKeys
 from storagegate.daemon.config import StoreOptions
 from storagegate.objects.encryption.masterkeys.keyfile import createKeyFile
 from storagegate.objects.encryption.masterkeys.options import readVault
+from storagegate.storage.embedded.logbinding import nameBinding
 from storagegate.storage.files import FailStopLatch
 
 
@@ -65,6 +66,26 @@ class CatalogTests(SynchronousTestCase):
         self.assertEqual(self.found(), [])
         self.file.mkdir()
         self.assertEqual(self.found(), ["problem:  cannot be read: Is a directory"])
+
+    def test_lost(self) -> None:
+        """A catalog that is gone is a problem if its blobs are there: the daemon does not start."""
+        blobs = self.directory / "blobs"
+        blobs.mkdir()
+        (blobs / "store-id").write_text("0" * 32)
+        self.file.unlink()
+        [line] = self.found()
+        self.assertRegex(line, "^problem:  is gone, but the store's blobs are there")
+
+    def test_otherLog(self) -> None:
+        """The log of another catalog is a problem: the daemon does not start."""
+        Path(f"{self.file}-wal").write_bytes(b"\x37\x7f\x06\x82" + bytes(100))
+        self.assertEqual(len(self.found()), 1)
+        (self.directory / nameBinding(1)).touch()
+        before = {each.name: each.read_bytes() for each in self.directory.iterdir()}
+        [line] = self.found()
+        self.assertRegex(line, "^problem: -wal is the log of another catalog.sqlite")
+        after = {each.name: each.read_bytes() for each in self.directory.iterdir()}
+        self.assertEqual(after, before)
 
     def test_stopped(self) -> None:
         """A daemon that has stopped writing is a problem, whether it runs or not."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from unittest import SkipTest, skipIf
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -157,6 +158,38 @@ class PortTests(SynchronousTestCase):
         self.assertEqual(self.check(s3=f"unix:{path}"), [f"ok s3: {path} is free"])
         [line] = self.check(s3="unix:/nowhere/socket")
         self.assertEqual(line, "problem s3: /nowhere is not writable")
+
+    def test_otherFileSystem(self) -> None:
+        """A lock with the same inode number on another disk is another file."""
+        lines = [
+            "1: POSIX  ADVISORY  WRITE 17 fe:01:13 0 EOF",
+            "2: FLOCK  ADVISORY  WRITE 18 fe:00:13 0 EOF",
+            "2: -> FLOCK  ADVISORY  WRITE 19 fe:01:13 0 EOF",
+            "3: FLOCK  ADVISORY  WRITE 20 fe:01:13 0 EOF",
+        ]
+        self.assertEqual(network.lockHolder(lines, 13, (254, 1)), 20)
+        self.assertEqual(network.lockHolder(lines, 13, (254, 0)), 18)
+        self.assertIsNone(network.lockHolder(lines, 13, (254, 2)))
+        self.assertEqual(network.lockHolder(lines, 13, None), 18)
+
+    @skipIf(os.geteuid(), "only root can mount")
+    def test_twoDisks(self) -> None:
+        """A daemon of one disk does not have the data of another one open."""
+        found = []
+        for _ in range(2):
+            place = Path(self.mktemp()).absolute()
+            place.mkdir()
+            done = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", place], check=False)
+            if done.returncode:
+                raise SkipTest("this machine cannot mount")
+            self.addCleanup(subprocess.run, ["umount", place], check=True)
+            found.append(place)
+        one, other = found
+        self.addCleanup(DirectoryLock.take(str(one)).release)
+        (other / "lock").touch()
+        self.assertEqual((one / "lock").stat().st_ino, (other / "lock").stat().st_ino)
+        self.assertEqual(network.daemonOf(str(one)), os.getpid())
+        self.assertIsNone(network.daemonOf(str(other)))
 
     def test_daemonOf(self) -> None:
         """Who has a data directory open is known without touching its lock."""

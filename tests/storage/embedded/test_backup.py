@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import shutil
+import signal
 import sqlite3
 import stat
 import tempfile
@@ -14,11 +15,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.storage.embedded import backup as backups
 from storagegate.storage.embedded.backup import BackupError, backup
 from storagegate.storage.embedded.logbinding import BINDING
 from storagegate.storage.files import Files
 from storagegate.storage.identity import MARKER
-from storagegate.storage.layout import BlobLayout
+from storagegate.storage.layout import SESSIONS, BlobLayout
 from tests.cli.test_main import ScriptCase
 from tests.support.stores import StoreDriver, fastDirectory
 
@@ -116,8 +118,13 @@ class CopyTests(BackupCase):
                 self.assertEqual(stat.S_IMODE(mode), 0o600, name)
 
     def test_others(self) -> None:
-        """The root key and other databases are copied, also what only their WAL holds so far."""
+        """
+        The root key and other databases are copied, also what only their WAL holds so far; the
+        sessions of the console are not, which were perhaps signed out since.
+        """
         Path(self.driver.directory, "root-credentials").write_text("secret")
+        with closing(sqlite3.connect(os.path.join(self.driver.directory, SESSIONS))) as sessions:
+            sessions.execute("CREATE TABLE sessions (id TEXT)")
         path = os.path.join(self.driver.directory, "users.sqlite")
         with closing(sqlite3.connect(path, isolation_level=None)) as users:
             users.execute("PRAGMA journal_mode = WAL")
@@ -355,6 +362,27 @@ class CommandTests(ScriptCase):
         self.assertEqual((code, errors), (0, ""))
         self.assertEqual(output, "0 blobs linked\nthe copy was verified\n")
         self.assertEqual(self.script("fsck", "--data", target)[0], 0)
+
+    def test_hungUp(self) -> None:
+        """The end of the terminal ends it as SIGTERM does, unless nohup protects it."""
+        before = signal.getsignal(signal.SIGHUP)
+        self.addCleanup(signal.signal, signal.SIGHUP, before)
+        found: list[object] = []
+
+        def watch(*arguments: object, **named: object) -> int:
+            found.append(signal.getsignal(signal.SIGHUP))
+            return 0
+
+        self.patch(backups, "backup", watch)
+        for handler in (signal.SIG_DFL, signal.SIG_IGN):
+            signal.signal(signal.SIGHUP, handler)
+            command = ("backup", "--data", str(self.data), "--to", self.mktemp())
+            self.assertEqual(self.script(*command)[0], 0)
+            self.assertIs(signal.getsignal(signal.SIGHUP), handler)
+        ended, ignored = found
+        assert callable(ended)
+        self.assertEqual(self.assertRaises(SystemExit, ended, signal.SIGHUP, None).code, 129)
+        self.assertIs(ignored, signal.SIG_IGN)
 
     def test_refused(self) -> None:
         """What is refused is one line, and exit code 1."""

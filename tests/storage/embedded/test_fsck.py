@@ -220,9 +220,17 @@ class FsckTests(SynchronousTestCase):
         self.assertReports("object b/'small' differs from the bytes that were written", verify=True)
 
     def test_noRow(self) -> None:
-        """A blob that objects name but no row knows is reported, and its file stays."""
+        """
+        A blob that objects name but no row knows is reported, and its file stays, also with a
+        leftover in staging.
+        """
         self.sql("DELETE FROM blobs WHERE id = ?", self.blob)
         self.assertReports(f"blob {self.blob} has no row; referenced by b/'big\\n', b/'copy'")
+        self.assertTrue(os.path.exists(self.path))
+
+        os.link(self.path, self.layout.stagingPath(self.blob))
+        left, lines = self.check(repair=True)
+        self.assertEqual((left, len(lines)), (1, 2), lines)
         self.assertTrue(os.path.exists(self.path))
 
     def test_strangers(self) -> None:

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import select
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -322,6 +324,87 @@ class HoldTests(BackupCase):
         other = self.cluster(isInitialised=False)
         line = self.fail_(other, "restore", "--from", str(self.copy))
         self.assertIn("not a complete backup: it has no backup.json", line)
+
+
+@long("starts a cluster")
+class DifferenceTests(BackupCase):
+    """What a restored cluster has that is not of the backup, or lacks."""
+
+    def test_rotten(self) -> None:
+        """
+        Beside blobs that were not lost, bytes that have changed in the backup do not replace them.
+        """
+        lost = self.cluster()
+        [node] = lost.start()
+        lost.client(node).create_bucket(Bucket="bucket")
+        self.put(node, "kept")
+        self.succeed(lost, "backup", "--to", str(self.copy))
+        node.stop()
+        [blob] = [each for each in self.copy.glob("blobs/*/*/*") if each.is_file()]
+        blob.write_bytes(bytes(blob.stat().st_size))
+        made = self.cluster(lost.blobs, isInitialised=False)
+        self.succeed(made, "restore", "--from", str(self.copy), "--verify")
+        [node] = made.start()
+        self.assertEqual(self.get(node, "kept"), (200, bodyOf("kept")))
+
+    def test_sessions(self) -> None:
+        """A restored cluster has no sessions of the console: they may have been ended since."""
+        cluster = self.cluster()
+        cluster.rows("INSERT INTO consolerecords VALUES ('session', 'x', 'y', 1, '') RETURNING id")
+        self.succeed(cluster, "backup", "--to", str(self.copy))
+        self.assertEqual((self.copy / "catalog" / "consolerecords.copy").read_bytes(), b"")
+        made = self.cluster(isInitialised=False)
+        self.succeed(made, "restore", "--from", str(self.copy))
+        self.assertEqual(made.rows("SELECT id FROM consolerecords"), [])
+
+
+@long("takes a second or more")
+class InterruptedTests(SynchronousTestCase):
+    """A backup that is interrupted while it waits for the catalog."""
+
+    def setUp(self) -> None:
+        """Make a configuration whose catalog does not answer."""
+        self.place = Path(mkdtemp(prefix="backup-", dir=Path.cwd()))
+        self.addCleanup(shutil.rmtree, self.place)
+        self.catalog = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(self.catalog.close)
+        port = self.catalog.getsockname()[1]
+        self.configuration = self.place / "storagegate.toml"
+        self.configuration.write_text(
+            f'data = "{self.place / "data"}"\n[cluster]\nblobs = "files:{self.place}"\n'
+            f'catalog = ["host=127.0.0.1 port={port}"]\n'
+        )
+        self.copies = self.place / "copies"
+        self.copies.mkdir()
+
+    def interrupted(self, *arguments: str) -> tuple[int, str]:
+        """Interrupt a command when it waits, unless it has ended; return its code and its error."""
+        command = [sys.executable, "-m", "storagegate", *arguments]
+        running = subprocess.Popen(
+            [*command, "--config", str(self.configuration)],
+            env=daemonEnvironment(),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.addCleanup(running.kill)
+        waits = lambda: bool(select.select([self.catalog], [], [], 0)[0])  # noqa: E731
+        self.assertTrue(eventually(lambda: waits() or running.poll() is not None))
+        running.send_signal(signal.SIGINT)
+        _, text = running.communicate(timeout=60)
+        return running.returncode, text
+
+    def test_full(self) -> None:
+        """A directory with other files keeps them: the command refuses it, and never empties it."""
+        (self.copies / "yesterday").mkdir()
+        code, text = self.interrupted("backup", "--to", str(self.copies))
+        self.assertEqual((code, text), (1, f"storagegate: {self.copies} is not empty\n"))
+        self.assertEqual([each.name for each in self.copies.iterdir()], ["yesterday"])
+
+    def test_code(self) -> None:
+        """The exit code says that it was interrupted, and not that it failed."""
+        code, text = self.interrupted("backup", "--to", str(self.copies))
+        self.assertEqual((code, text), (130, "storagegate: interrupted: no backup was made\n"))
+        self.assertEqual([*self.copies.iterdir()], [])
 
 
 @long("starts a cluster")

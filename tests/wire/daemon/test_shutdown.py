@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import os
+import select
 import signal
 import socket
 import struct
@@ -19,6 +21,7 @@ from tests.support.gatewayanswers import SECONDS
 from tests.support.gatewayclients import CLIENTS
 from tests.support.http import ROOT_HEADERS, getJSON, request
 from tests.support.selection import long
+from tests.wire.daemon.test_workers import children
 
 SERVICE = """
 import pathlib
@@ -190,6 +193,22 @@ class ShutdownTests(SynchronousTestCase):
         self.assertEqual(halves, [])
         self.assertGreaterEqual(time.monotonic() - began, 0.9)
         self.assertNotRegex(self.daemon.log, "Traceback|Unhandled")
+
+    @long("takes a second or more")
+    def test_twice(self) -> None:
+        """A second signal ends all processes at once, and none of them keeps the data."""
+        self.start(3600)
+        self.halfPut()
+        self.daemon.signal(signal.SIGTERM)
+        self.daemon.waitForLog("stopping")
+        ends = [os.pidfd_open(pid) for pid in (self.daemon.pid, *children(self.daemon.pid))]
+        for end in ends:
+            self.addCleanup(os.close, end)
+        self.daemon.signal(signal.SIGTERM)
+        for end in ends:
+            self.assertEqual(select.select([end], [], [], SECONDS)[0], [end])
+        self.assertEqual(self.daemon.wait(), -signal.SIGTERM)
+        self.daemon.start()
 
 
 @long("takes seconds")

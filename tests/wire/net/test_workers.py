@@ -45,7 +45,12 @@ class WorkersCase(TestCase):
         self.directory = Path(self.mktemp()).absolute()
         self.directory.mkdir()
 
-    async def began(self, hangSeconds: float = 600, **options: Any) -> WorkerPool:
+    async def began(
+        self,
+        hangSeconds: float = 600,
+        output: Callable[[bytes], object] | None = None,
+        **options: Any,
+    ) -> WorkerPool:
         """
         Bind a port and start the workers.
 
@@ -58,6 +63,7 @@ class WorkersCase(TestCase):
         self.workers = WorkerPool(
             reactor,
             self.program(**options),
+            output=output,
             changed=self.changed,
             idleGraceSeconds=20,
             hangSeconds=hangSeconds,
@@ -103,6 +109,14 @@ class WorkersCase(TestCase):
 
 class ServingTests(WorkersCase):
     """What workers do together."""
+
+    async def test_noisyStart(self) -> None:
+        """Workers start whose output, which this process passes on, is more than a pipe holds."""
+        written: list[bytes] = []
+        noise = 1 << 18
+        workers = await self.began(output=written.append, noise=noise)
+        self.assertEqual(workers.ready, 2)
+        await self.until(lambda: sum(map(len, written)) >= 2 * noise)
 
     async def test_together(self) -> None:
         """
