@@ -73,7 +73,7 @@ _SHAPES = (
     # "name": "value", ('name', 'value'), {b'name': [b'value']}, as JSON and Python write them;
     # quotes in nested text have backslashes.
     (
-        rf"""(\\*["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*[\[(]?\s*b?)"""
+        rf"""(["'](?:[\w.-]{{0,40}}{_NAME}|{_FIELD})\\*["']\s*[:,=]\s*[\[(]?\s*b?)"""
         rf"""(?:\\+"(?:[^"\\]|\\+[^"\\])*\\+"|{_QUOTED}|{_BARE}+)""",
         rf"\1{HIDDEN}",
         ('"', "'"),

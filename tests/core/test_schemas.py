@@ -1,5 +1,6 @@
 """Schemas of requests and responses."""
 
+import math
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -55,6 +56,36 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual((path, message), ("list[1]", "must be integer"))
         self.assertEqual(self.violation(schema, 5), ("", "must be object"))
         self.assertEqual(self.violation(objectOf(a=TEXT), {"a": None})[0], "a")
+
+    def test_emails(self) -> None:
+        """Email addresses have one @, and a dot in their domain; long texts take linear time."""
+        both = {"format": "email", "type": "string"}, {"format": "idn-email", "type": "string"}
+        for schema in both:
+            for text in ("a@b.c", "\u00fc.x@b.c.d", "a b@c.d", "a@..b", "a@b.c\n"):
+                self.assertEqual(Schema(schema, "it").read(text), text)
+            for text in ("", "a", "a@", "@b.c", "a@b", "a@b.", "a@.b", "a@b@c.d", "a@b.c@"):
+                self.assertEqual(self.violation(schema, text)[1], f"must be {schema['format']}")
+            for part in (".", "..", ".a", "@", "@."):
+                for text in (f"a@{part * 200_000}@", part * 200_000, f"a{part * 200_000}@b.c"):
+                    # In quadratic time, it would take minutes.
+                    if text.count("@") != 1:
+                        self.violation(schema, text)
+        for text in (".a@b.c", "a.@b.c", "a..b@c.d"):
+            self.assertEqual(self.violation(both[0], text)[1], "must be email")
+            self.assertEqual(Schema(both[1], "it").read(text), text)
+
+    def test_numbers(self) -> None:
+        """A number that cannot be divided is invalid, not a failure of the server."""
+        for step, number in (
+            (0.1, 10**400),
+            (0.1, math.nan),
+            (3, math.inf),
+            (3, -math.inf),
+        ):
+            schema = objectOf(n={"type": "number", "multipleOf": step})
+            self.assertEqual(
+                self.violation(schema, {"n": number}), ("", "has a number that is out of range")
+            )
 
     def test_bytes(self) -> None:
         """Bytes come as base64 or as they are, also in lists; handlers get bytes."""
