@@ -419,29 +419,79 @@ Reader = Callable[[Any, str], Any]
 def _bytesReader(schema: Any) -> Reader | None:
     """Return the decoder of the bytes in values of a schema; C{None} if the schema has no bytes."""
     if isBytes(schema):
-        return _readBytes
+        return _boundedReader(schema)
     if not isinstance(schema, Mapping):
         return None
+    chosen = [
+        part
+        for keyword in ("anyOf", "oneOf")
+        for part in schema.get(keyword) or ()
+        if part != {"type": "null"}
+    ]
+    if len(chosen) == 1:
+        optional = _bytesReader(chosen[0])
+        return optional and (lambda value, path: value if value is None else optional(value, path))
     parts = {
         name: reader
         for name, part in (schema.get("properties") or {}).items()
         if (reader := _bytesReader(part)) is not None
     }
-    items = _bytesReader(schema.get("items"))
-    if not parts and items is None:
+    items, further = _bytesReader(schema.get("items")), _furtherReader(schema)
+    if not parts and items is None and further is None:
         return None
 
     def read(value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
+            readers = parts
+            if further is not None:
+                readers = {name: reader for name in value if (reader := further(name)) is not None}
             found = {
                 name: reader(value[name], f"{path}.{name}" if path else name)
-                for name, reader in parts.items()
+                for name, reader in readers.items()
                 if name in value
             }
             return {**value, **found} if found else value
         if isinstance(value, list) and items is not None:
             return [items(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return value
+
+    return read
+
+
+def _furtherReader(schema: Mapping[str, Any]) -> Callable[[str], Reader | None] | None:
+    """
+    Return the function that finds the decoder of a member; C{None} if only the named properties of
+    a schema have bytes.
+    """
+    reader = _bytesReader(schema.get("additionalProperties"))
+    if reader is None:
+        return None
+    properties = schema.get("properties") or {}
+    named = {name: _bytesReader(part) for name, part in properties.items()}
+    patterns = [re.compile(pattern) for pattern in schema.get("patternProperties") or ()]
+
+    def find(name: str) -> Reader | None:
+        if name in named:
+            return named[name]
+        return None if any(pattern.search(name) for pattern in patterns) else reader
+
+    return find
+
+
+def _boundedReader(schema: Mapping[str, Any]) -> Reader:
+    """Return the decoder of bytes whose schema may limit the length of their text."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    if not least and most is None:
+        return _readBytes
+
+    def read(value: Any, path: str) -> Any:
+        found = _readBytes(value, path)
+        length = -(-len(found) // 3) * 4
+        if length < least:
+            raise errorDetail(path, f"must be longer than or equal to {least} characters")
+        if most is not None and length > most:
+            raise errorDetail(path, f"must be shorter than or equal to {most} characters")
+        return found
 
     return read
 
@@ -493,10 +543,14 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
     return validate
 
 
+# Bytes have no type of JSON Schema.
+_TEXT_OR_BYTES = {"not": {"type": ["null", "boolean", "number", "object", "array"]}}
+
+
 def _masked(schema: Any) -> Any:
-    """Remove schemas of bytes, which would reject decoded bytes."""
+    """Replace schemas of bytes, which would reject decoded bytes."""
     if isBytes(schema):
-        return {}
+        return _TEXT_OR_BYTES
     if isinstance(schema, Mapping):
         return {key: _masked(value) for key, value in schema.items()}
     return [_masked(value) for value in schema] if isinstance(schema, list) else schema
@@ -504,6 +558,8 @@ def _masked(schema: Any) -> Any:
 
 def _asServiceError(error: "JsonSchemaValueException") -> ServiceError:
     path = (error.name or "").removeprefix("data").removeprefix(".")
+    if error.rule == "not" and error.rule_definition == _TEXT_OR_BYTES["not"]:
+        return errorDetail(path, "must be base64")
     if error.rule != "required":
         return errorDetail(path, error.message.removeprefix(error.name or "").strip())
     value = error.value if isinstance(error.value, Mapping) else {}

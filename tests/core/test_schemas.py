@@ -97,6 +97,49 @@ class CheckTests(SynchronousTestCase):
         error = self.assertRaises(ServiceError, schema.read, {"many": ["AA==", 5]})
         self.assertEqual(error.details[0]["path"], "many[1]")
 
+    def test_bytesAnywhere(self) -> None:
+        """Bytes are checked wherever a schema has them, and decoded in maps and optional fields."""
+        null, refused = {"type": "null"}, {"type": "object", "properties": {}}
+        part = {"$ref": "#/definitions/b", "definitions": {"b": BYTES}}
+        for schema, given, read in (
+            ({**refused, "additionalProperties": BYTES}, {"a": "AA=="}, {"a": b"\0"}),
+            (
+                {
+                    **objectOf(n=TEXT, b=BYTES),
+                    "patternProperties": {"^x": TEXT},
+                    "additionalProperties": {"type": "array", "items": BYTES},
+                },
+                {"n": "AA==", "b": "AA==", "x1": "AA==", "y": ["AA==", b"a"]},
+                {"n": "AA==", "b": b"\0", "x1": "AA==", "y": [b"\0", b"a"]},
+            ),
+            (objectOf(a={"anyOf": [BYTES, null]}), {"a": "AA=="}, {"a": b"\0"}),
+            (objectOf(a={"oneOf": [null, BYTES]}), {"a": b"\0"}, {"a": b"\0"}),
+            (objectOf(a={"oneOf": [null, BYTES]}), {"a": None}, {"a": None}),
+            (objectOf(a={"anyOf": [null, objectOf(b=BYTES)]}), {"a": {"b": ""}}, {"a": {"b": b""}}),
+            (part, "AA==", "AA=="),
+        ):
+            self.assertEqual(Schema(schema, "it").read(given), read)
+        for schema, given, path in (
+            ({**refused, "additionalProperties": BYTES}, {"a": 5}, "a"),
+            ({**refused, "additionalProperties": BYTES}, {"a": "?"}, "a"),
+            (objectOf(a={"anyOf": [BYTES, null]}), {"a": "?"}, "a"),
+            (objectOf(a={"anyOf": [BYTES, null]}), {"a": 5}, "a"),
+            (objectOf(a={"oneOf": [null, BYTES]}), {"a": [1]}, "a"),
+            ({"type": "object", "patternProperties": {"^x": BYTES}}, {"x": 5}, "x"),
+            (part, 5, ""),
+        ):
+            error = self.assertRaises(ServiceError, Schema(schema, "it").read, given)
+            self.assertEqual(error.details[0]["path"], path)
+
+    def test_lengthOfBytes(self) -> None:
+        """The limits of the length of text apply to base64, on each transport."""
+        schema = Schema(objectOf(b={**BYTES, "minLength": 4, "maxLength": 8}), "it")
+        for given in ("AA==", "AAAAAAAA", b"\0", b"\0" * 6):
+            self.assertIsInstance(schema.read({"b": given})["b"], bytes)
+        for given in ("", "AAAAAAAAAA==", b"", b"\0" * 7):
+            error = self.assertRaises(ServiceError, schema.read, {"b": given})
+            self.assertIn("characters", error.details[0]["message"])
+
     def test_later(self) -> None:
         """A schema that is known to be good is compiled with the first value, and does the same."""
         schema = Schema(objectOf(id={**TEXT, "required": True}), "it", isKnown=True)
