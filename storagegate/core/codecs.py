@@ -253,7 +253,7 @@ _LARGE_HEAD = re.compile(
 _SMALL = 2 * 64
 """A message of up to this size in bytes has no large mapping."""
 
-_MOST_LEVELS = 10
+MAX_LARGE_LEVELS = 10
 """
 How deep large mappings may be nested on average: the keys of each level are checked separately, for
 16 MiB in 0.05 seconds.
@@ -318,7 +318,7 @@ def _checkKeys(data: bytes) -> None:
             at += _sizeOf(data, at)
         elif _LARGE_HEAD.match(data, at) is not None:
             read += _readKeys(memoryview(data)[at:])
-            if read > _MOST_LEVELS * end:
+            if read > MAX_LARGE_LEVELS * end:
                 raise ValueError("its large objects are nested too deeply")
             at += 1 + _LONG_CONTAINERS[head]
         else:
