@@ -556,12 +556,19 @@ def _masked(schema: Any) -> Any:
     return [_masked(value) for value in schema] if isinstance(schema, list) else schema
 
 
+_MESSAGE_CHARACTERS = 1000
+"""Maximum length of a message: a client corrects no more at once."""
+
+
 def _asServiceError(error: "JsonSchemaValueException") -> ServiceError:
     path = (error.name or "").removeprefix("data").removeprefix(".")
     if error.rule == "not" and error.rule_definition == _TEXT_OR_BYTES["not"]:
         return errorDetail(path, "must be base64")
     if error.rule != "required":
-        return errorDetail(path, error.message.removeprefix(error.name or "").strip())
+        message = error.message.removeprefix(error.name or "").strip()
+        # The message of additionalProperties has the names of all members that are not allowed.
+        isLong = len(message) > _MESSAGE_CHARACTERS
+        return errorDetail(path, f"{message[:_MESSAGE_CHARACTERS]}..." if isLong else message)
     value = error.value if isinstance(error.value, Mapping) else {}
     missing = next((name for name in error.rule_definition or () if name not in value), "")
     return errorDetail(".".join(filter(None, [path, missing])), "is required")

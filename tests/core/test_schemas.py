@@ -97,6 +97,15 @@ class CheckTests(SynchronousTestCase):
         error = self.assertRaises(ServiceError, schema.read, {"many": ["AA==", 5]})
         self.assertEqual(error.details[0]["path"], "many[1]")
 
+    def test_longMessage(self) -> None:
+        """The message about members that are not allowed does not name all of a million."""
+        schema = {"type": "object", "additionalProperties": False}
+        request = {f"name{at}": 1 for at in range(10_000)}
+        error = self.assertRaises(ServiceError, Schema(schema, "it").read, request)
+        self.assertLess(len(error.message), 2000)
+        error = self.assertRaises(ServiceError, Schema(schema, "it").read, {"name1": 1})
+        self.assertIn("name1", error.message)
+
     def test_bytesAnywhere(self) -> None:
         """Bytes are checked wherever a schema has them, and decoded in maps and optional fields."""
         null, refused = {"type": "null"}, {"type": "object", "properties": {}}
