@@ -57,6 +57,7 @@ def broadcast(topic: str, payload: Any) -> None:
 
     @param topic: Selects the functions registered with L{subscribe}.
     @param payload: Any value that JSON can represent.
+    @raise ValueError: The payload has more than 16 MiB as JSON.
     """
     worker = currentWorker()
     if worker is not None:

@@ -161,6 +161,8 @@ class _MsgpackCodec(_Encoding):
         """Decode a value."""
         if len(data) > MAX_CONTAINERS and _hasTooManyContainers(data):
             raise _tooMany()
+        if len(data) > _SMALL:
+            _checkKeys(data)
         try:
             value = _decodeMsgpack(data)
         except RecursionError:
@@ -215,13 +217,15 @@ _LONG_CONTAINERS = {b"\xdc": 2, b"\xde": 2, b"\xdd": 4, b"\xdf": 4}
 _CONTAINERS = bytes(range(0x80, 0xA0)) + b"".join(_LONG_CONTAINERS)
 
 
-@lru_cache(maxsize=1)
-def _shortValues() -> re.Pattern[bytes]:
+@lru_cache(maxsize=2)
+def _shortValues(others: bytes = b"") -> re.Pattern[bytes]:
     """
     Make the pattern of a run of values up to 255 bytes, except for lists and mappings.
 
     A step in Python for each of the eight million values that a message may have takes 20 seconds.
     Few daemons receive such messages, so the pattern is compiled on first use.
+
+    @param others: Further alternatives of the pattern, each after C{|}.
     """
     fixed = b"".join(b"|%c.{%d}" % (0xA0 + length, length) for length in range(32))
     text = b"|".join(b"%b.{%d}" % (re.escape(b"%c" % length), length) for length in range(256))
@@ -233,10 +237,29 @@ def _shortValues() -> re.Pattern[bytes]:
         rb"|[\xca\xce\xd2].{4}|\xd6.{5}|[\xcb\xcf\xd3].{8}|\xd7.{9}|\xd8.{17}"
         # A length may have leading zeros.
         rb"|(?:[\xc4\xd9]|[\xc5\xda]\x00|[\xc6\xdb]\x00{3})(?:" + text + rb")"
-        rb"|(?:\xc7|\xc8\x00|\xc9\x00{3})(?:" + extension + rb")" + fixed + rb")*+",
+        rb"|(?:\xc7|\xc8\x00|\xc9\x00{3})(?:" + extension + rb")" + fixed + others + rb")*+",
         re.DOTALL,
     )
 
+
+# The heads of lists, and of mappings with less than 64 keys.
+_SMALL_HEADS = rb"|[\x80-\x9f]|\xdc.{2}|\xdd.{4}|\xde\x00[\x00-?]|\xdf\x00{3}[\x00-?]"
+
+# The head of a larger mapping.
+_LARGE_HEAD = re.compile(
+    rb"\xde(?:[^\x00].|\x00[@-\xff])|\xdf(?:(?!\x00{3}).{4}|\x00{3}[@-\xff])", re.DOTALL
+)
+
+_SMALL = 2 * 64
+"""A message of up to this size in bytes has no large mapping."""
+
+MAX_LARGE_LEVELS = 10
+"""
+How deep large mappings may be nested on average: the keys of each level are checked separately, for
+16 MiB in 0.05 seconds.
+"""
+
+_POSITION = re.compile(r"\(byte ([0-9]+)\)")
 
 _LENGTHS = {
     b"\xd9": (1, 0),
@@ -264,8 +287,7 @@ def _hasTooManyContainers(data: bytes) -> bool:
         at = shortValues.match(data, at).end()  # type: ignore[union-attr]
         head = data[at : at + 1]
         if head in _LENGTHS:
-            size, extra = _LENGTHS[head]
-            at += 1 + size + extra + int.from_bytes(data[at + 1 : at + 1 + size])
+            at += _sizeOf(data, at)
         elif head in _LONG_CONTAINERS:
             found += 1
             at += 1 + _LONG_CONTAINERS[head]
@@ -273,6 +295,61 @@ def _hasTooManyContainers(data: bytes) -> bool:
             # The decoder reports invalid and truncated values.
             break
     return found > MAX_CONTAINERS
+
+
+def _checkKeys(data: bytes) -> None:
+    """
+    Check the keys of large mappings of MessagePack before it is decoded.
+
+    The decoder makes tuples of lists that are keys, and inserts them before they can be refused.
+    Unlike text, tuples of numbers have predictable hashes: a client can give all of them the same
+    one, so that a mapping with 100,000 takes minutes.
+
+    @raise ValueError: If a key is not text.
+    """
+    # Searching for a byte is much faster than the pattern.
+    if not (b"\xde" in data or b"\xdf" in data) or _LARGE_HEAD.search(data) is None:
+        return
+    at, end, read, otherValues = 0, len(data), 0, _shortValues(_SMALL_HEADS)
+    while at < end:
+        at = otherValues.match(data, at).end()  # type: ignore[union-attr]
+        head = data[at : at + 1]
+        if head in _LENGTHS:
+            at += _sizeOf(data, at)
+        elif _LARGE_HEAD.match(data, at) is not None:
+            read += _readKeys(memoryview(data)[at:])
+            if read > MAX_LARGE_LEVELS * end:
+                raise ValueError("its large objects are nested too deeply")
+            at += 1 + _LONG_CONTAINERS[head]
+        else:
+            # The decoder reports invalid and truncated values.
+            return
+
+
+def _readKeys(data: memoryview) -> int:
+    """
+    Read a mapping of MessagePack, which other values may follow.
+
+    @return: The number of bytes that were read.
+    @raise ValueError: If a key is not text.
+    """
+    try:
+        _decodeKeys(data)
+    except msgspec.ValidationError:
+        raise ValueError("messages have text for keys") from None
+    except RecursionError:
+        raise _tooDeep() from None
+    except msgspec.DecodeError as error:
+        # The mapping has ended, or the decoder fails at the same byte.
+        found = _POSITION.search(str(error))
+        return len(data) if found is None else int(found[1])
+    return len(data)
+
+
+def _sizeOf(data: bytes, at: int) -> int:
+    """Return the size of text, bytes or an extension at an offset, with its head."""
+    size, extra = _LENGTHS[data[at : at + 1]]
+    return 1 + size + extra + int.from_bytes(data[at + 1 : at + 1 + size])
 
 
 def _tooMany() -> ValueError:
@@ -289,3 +366,4 @@ def _refuseExtension(code: int, data: memoryview) -> Any:
 
 _decodeJSON = msgspec.json.Decoder().decode
 _decodeMsgpack = msgspec.msgpack.Decoder(ext_hook=_refuseExtension).decode
+_decodeKeys = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode

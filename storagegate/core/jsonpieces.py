@@ -5,8 +5,8 @@ A library decodes a text in one go, during which no other thread runs: an object
 takes 0.7 seconds. Here, the library gets pieces of a few kilobytes, which take 0.2 ms each:
 elements of a list or object up to a comma, in brackets of their own. If a piece is valid JSON, the
 comma was not part of an element. The last comma, or the last comma after a bracket, usually works.
-Otherwise a regular expression finds one; an element that is longer than a piece, or deeper than the
-expression, is decoded recursively.
+Otherwise a regular expression finds one, or one of these finds one in a shorter piece; an element
+that is longer than a piece, or deeper than the expression, is decoded recursively.
 """
 
 import re
@@ -19,6 +19,9 @@ import msgspec
 PIECE = 8 * 1024
 """The size of a piece in bytes."""
 
+_LEAST = 64
+"""The size of the shortest piece in bytes, after failed attempts with longer ones."""
+
 _LEVELS = 4
 """How many levels of lists and objects the expression matches in an element."""
 
@@ -29,8 +32,8 @@ _BLANKS = rb"[ \t\r\n]*+"
 @cache
 def _patterns() -> tuple[re.Pattern[bytes], ...]:
     """
-    Return the expressions for elements that end with a comma, for a scalar with its key, and for a
-    key with blanks and colon. The decoder checks that brackets match.
+    Return the expressions for elements that end with a comma, for a scalar with its key, for a key
+    with blanks and colon, and for blanks. The decoder checks that brackets match.
     """
     container = b"(?!)"
     for _ in range(_LEVELS):
@@ -40,6 +43,7 @@ def _patterns() -> tuple[re.Pattern[bytes], ...]:
         rb"(?:(?:%b|%b)*+,)*+" % (scalar, container),
         rb"%b*+" % scalar,
         rb"%b(%b)%b:%b" % (_BLANKS, STRING, _BLANKS, _BLANKS),
+        _BLANKS,
     )
     return tuple(re.compile(source, re.DOTALL) for source in sources)
 
@@ -62,8 +66,8 @@ class JSONReader:
         self._data = data
         self._decode = decode
         self._check = check
-        self._size = size
-        self._elements, self._scalar, self._key = _patterns()
+        self._size = self._room = size
+        self._elements, self._scalar, self._key, self._blanks = _patterns()
         # The separator that worked last comes first.
         self._separators = [b",", b"},", b"],"]
         self._at = 0
@@ -127,8 +131,23 @@ class JSONReader:
 
     def _readMany(self, opening: bytes, closing: bytes) -> Any:
         """Decode elements up to a comma within a piece, and skip the comma; C{None} without one."""
+        begin, size = self._at, self._room
+        found = self._readWithin(opening, closing, size)
+        # A comma that is not part of an element may be nearer.
+        while not found and size > _LEAST:
+            size //= 4
+            found = self._readWithin(opening, closing, size)
+        # An attempt that fails takes as long as one that succeeds, so the next piece is not much
+        # longer than what was decoded.
+        self._room = min(self._size, max(_LEAST, 4 * (self._at - begin)))
+        if found:
+            self._at += 1
+        return found
+
+    def _readWithin(self, opening: bytes, closing: bytes, size: int) -> Any:
+        """Decode elements up to a comma within a number of bytes; C{None} without one."""
         for separator in self._separators:
-            end = self._data.rfind(separator, self._at, self._at + self._size) + len(separator) - 1
+            end = self._data.rfind(separator, self._at, self._at + size) + len(separator) - 1
             if end > self._at:
                 try:
                     found = self._piece(opening, end, closing)
@@ -136,14 +155,9 @@ class JSONReader:
                     continue
                 self._separators.remove(separator)
                 self._separators.insert(0, separator)
-                break
-        else:
-            end = self._end(self._elements, self._at + self._size) - 1
-            if end < self._at:
-                return None
-            found = self._piece(opening, end, closing)
-        self._at += 1
-        return found
+                return found
+        end = self._end(self._elements, self._at + size) - 1
+        return None if end < self._at else self._piece(opening, end, closing)
 
     def _piece(self, opening: bytes, end: int, closing: bytes) -> Any:
         """Decode elements up to an offset."""
@@ -163,10 +177,8 @@ class JSONReader:
 
     def _next(self) -> bytes:
         """Skip blanks, and return the next byte; empty at the end."""
-        data = self._data
-        while (byte := data[self._at : self._at + 1]) in (b" ", b"\t", b"\r", b"\n"):
-            self._at += 1
-        return byte
+        self._at = self._blanks.match(self._data, self._at).end()  # type: ignore[union-attr]
+        return self._data[self._at : self._at + 1]
 
     def _malformed(self) -> msgspec.DecodeError:
         return msgspec.DecodeError(f"JSON is malformed (byte {self._at})")

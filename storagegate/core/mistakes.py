@@ -18,8 +18,15 @@ from storagegate.core.validationerrors import MAX_MISTAKES, asValidationError, e
 _Check = Callable[[Any, str, list[dict[str, str]]], None]
 """Appends the mistakes of a value at a path."""
 
+MAX_PARTS = 10_000
+"""Maximum number of parts that are examined, one by one, in 20 ms; a large value has millions."""
+
 _OBJECTS = (inspect.DataclassType, inspect.StructType, inspect.TypedDictType)
 _LISTS = (inspect.ListType, inspect.SetType, inspect.FrozenSetType, inspect.VarTupleType)
+
+
+class _TooManyParts(Exception):
+    """Further parts are not examined."""
 
 
 class MistakeFinder:
@@ -32,17 +39,23 @@ class MistakeFinder:
         self._known: dict[int, _Check] = {}
         # Kept, because the identities of its parts are the keys.
         self._info = inspect.type_info(model)
+        # How many more parts are examined.
+        self._left = 0
 
     def errorOf(self, value: Any, error: msgspec.ValidationError) -> ServiceError:
         """
-        Return the error of a refused value, with up to L{MAX_MISTAKES} mistakes.
+        Return the error of a refused value, with up to L{MAX_MISTAKES} mistakes: the first one, and
+        others among L{MAX_PARTS} parts.
 
         @param error: The first mistake, as C{msgspec.convert} found it.
         """
         first = asValidationError(str(error))
         found: list[dict[str, str]] = []
+        self._left = MAX_PARTS
         try:
             self._of(self._info)(value, "", found)
+        except _TooManyParts:
+            pass
         except RecursionError:
             return first
         [known] = first.details
@@ -52,6 +65,11 @@ class MistakeFinder:
         if len(found) < 2:
             return first
         return errorDetails((each["path"], each["message"]) for each in found[:MAX_MISTAKES])
+
+    def _countPart(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _TooManyParts
 
     def _of(self, info: Any) -> _Check:
         known = self._known.get(id(info))
@@ -90,6 +108,7 @@ class MistakeFinder:
         shape: list[Any] = []
 
         def check(value: Any, path: str, found: list[dict[str, str]]) -> None:
+            self._countPart()
             if not shape:
                 shape.append(shapeOfPart(info))
             try:
@@ -106,6 +125,7 @@ class MistakeFinder:
             if not isinstance(value, Mapping):
                 whole(value, path, found)
                 return
+            self._countPart()
             for name, inner, isRequired in fields:
                 inPath = f"{path}.{name}" if path else name
                 if name in value:

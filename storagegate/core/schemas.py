@@ -419,29 +419,79 @@ Reader = Callable[[Any, str], Any]
 def _bytesReader(schema: Any) -> Reader | None:
     """Return the decoder of the bytes in values of a schema; C{None} if the schema has no bytes."""
     if isBytes(schema):
-        return _readBytes
+        return _boundedReader(schema)
     if not isinstance(schema, Mapping):
         return None
+    chosen = [
+        part
+        for keyword in ("anyOf", "oneOf")
+        for part in schema.get(keyword) or ()
+        if part != {"type": "null"}
+    ]
+    if len(chosen) == 1:
+        optional = _bytesReader(chosen[0])
+        return optional and (lambda value, path: value if value is None else optional(value, path))
     parts = {
         name: reader
         for name, part in (schema.get("properties") or {}).items()
         if (reader := _bytesReader(part)) is not None
     }
-    items = _bytesReader(schema.get("items"))
-    if not parts and items is None:
+    items, further = _bytesReader(schema.get("items")), _furtherReader(schema)
+    if not parts and items is None and further is None:
         return None
 
     def read(value: Any, path: str) -> Any:
         if isinstance(value, Mapping):
+            readers = parts
+            if further is not None:
+                readers = {name: reader for name in value if (reader := further(name)) is not None}
             found = {
                 name: reader(value[name], f"{path}.{name}" if path else name)
-                for name, reader in parts.items()
+                for name, reader in readers.items()
                 if name in value
             }
             return {**value, **found} if found else value
         if isinstance(value, list) and items is not None:
             return [items(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return value
+
+    return read
+
+
+def _furtherReader(schema: Mapping[str, Any]) -> Callable[[str], Reader | None] | None:
+    """
+    Return the function that finds the decoder of a member; C{None} if only the named properties of
+    a schema have bytes.
+    """
+    reader = _bytesReader(schema.get("additionalProperties"))
+    if reader is None:
+        return None
+    properties = schema.get("properties") or {}
+    named = {name: _bytesReader(part) for name, part in properties.items()}
+    patterns = [re.compile(pattern) for pattern in schema.get("patternProperties") or ()]
+
+    def find(name: str) -> Reader | None:
+        if name in named:
+            return named[name]
+        return None if any(pattern.search(name) for pattern in patterns) else reader
+
+    return find
+
+
+def _boundedReader(schema: Mapping[str, Any]) -> Reader:
+    """Return the decoder of bytes whose schema may limit the length of their text."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength")
+    if not least and most is None:
+        return _readBytes
+
+    def read(value: Any, path: str) -> Any:
+        found = _readBytes(value, path)
+        length = -(-len(found) // 3) * 4
+        if length < least:
+            raise errorDetail(path, f"must be longer than or equal to {least} characters")
+        if most is not None and length > most:
+            raise errorDetail(path, f"must be shorter than or equal to {most} characters")
+        return found
 
     return read
 
@@ -473,6 +523,7 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
         check = compile(
             {"$schema": _DRAFT, **_masked(document)},
             handlers=dict.fromkeys((*SCHEMES, "file"), _refuse),
+            formats=_FORMATS,
             use_default=False,
         )
     except (JsonSchemaException, ValueError, TypeError, AttributeError) as error:
@@ -485,26 +536,60 @@ def compileSchema(document: Mapping[str, Any], name: str) -> Validator:
             raise _asServiceError(error) from None
         except RecursionError:
             raise errorDetail("", "is nested too deeply") from None
+        except (OverflowError, ValueError):
+            # A quotient that multipleOf cannot compute; the library does not report the path.
+            raise errorDetail("", "has a number that is out of range") from None
 
     return validate
 
 
+# Bytes have no type of JSON Schema.
+_TEXT_OR_BYTES = {"not": {"type": ["null", "boolean", "number", "object", "array"]}}
+
+
 def _masked(schema: Any) -> Any:
-    """Remove schemas of bytes, which would reject decoded bytes."""
+    """Replace schemas of bytes, which would reject decoded bytes."""
     if isBytes(schema):
-        return {}
+        return _TEXT_OR_BYTES
     if isinstance(schema, Mapping):
         return {key: _masked(value) for key, value in schema.items()}
     return [_masked(value) for value in schema] if isinstance(schema, list) else schema
 
 
+_MESSAGE_CHARACTERS = 1000
+"""Maximum length of a message: a client corrects no more at once."""
+
+
 def _asServiceError(error: "JsonSchemaValueException") -> ServiceError:
     path = (error.name or "").removeprefix("data").removeprefix(".")
+    if error.rule == "not" and error.rule_definition == _TEXT_OR_BYTES["not"]:
+        return errorDetail(path, "must be base64")
     if error.rule != "required":
-        return errorDetail(path, error.message.removeprefix(error.name or "").strip())
+        message = error.message.removeprefix(error.name or "").strip()
+        # The message of additionalProperties has the names of all members that are not allowed.
+        isLong = len(message) > _MESSAGE_CHARACTERS
+        return errorDetail(path, f"{message[:_MESSAGE_CHARACTERS]}..." if isLong else message)
     value = error.value if isinstance(error.value, Mapping) else {}
     missing = next((name for name in error.rule_definition or () if name not in value), "")
     return errorDetail(".".join(filter(None, [path, missing])), "is required")
+
+
+def _isInternationalEmail(text: str) -> bool:
+    local, _, domain = text.partition("@")
+    return bool(local) and "@" not in domain and "." in domain[1:-1]
+
+
+def _isEmail(text: str) -> bool:
+    local = text.partition("@")[0]
+    isDotted = ".." in local or local.startswith(".") or local.endswith(".")
+    return not isDotted and _isInternationalEmail(text)
+
+
+# The library's patterns take quadratic time: hours for a megabyte of dots.
+_FORMATS: Mapping[str, Callable[[str], bool]] = {
+    "email": _isEmail,
+    "idn-email": _isInternationalEmail,
+}
 
 
 def _refuse(uri: str) -> Any:

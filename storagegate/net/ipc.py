@@ -45,6 +45,10 @@ MAX_FRAME = 16 * 1024 * 1024
 """Maximum number of bytes of a message: the metrics of a busy worker take a few hundred
 kilobytes."""
 
+MAX_SENT = MAX_FRAME - 1024
+"""Maximum number of bytes of a message from a worker: the supervisor forwards it with another
+id."""
+
 MAX_WAITING = 4 * MAX_FRAME
 """Maximum number of bytes buffered for a process that does not read, until it does or is killed a
 minute later."""
@@ -158,13 +162,20 @@ class ControlProtocol(Int32StringReceiver):
 
     MAX_LENGTH = MAX_FRAME
 
-    def __init__(self, received: Callable[[Message], object], lost: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        received: Callable[[Message], object],
+        lost: Callable[[], object],
+        limit: int = MAX_FRAME,
+    ) -> None:
         """
         @param received: Called with each message.
         @param lost: Called when the other side has closed.
+        @param limit: Maximum number of bytes of a sent message.
         """
         self._received = received
         self._lost = lost
+        self._limit = limit
         self._isPaused = False
         self._waiting: deque[bytes] = deque()
         self._waitingBytes = 0
@@ -176,10 +187,17 @@ class ControlProtocol(Int32StringReceiver):
         transport.registerProducer(self, True)
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a message. Does nothing if the other side has closed."""
+        """
+        Send a message. Does nothing if the other side has closed.
+
+        @raise ValueError: The message is too large: it would end the connection.
+        """
         if self.transport is None:
             return
         frame = encode(message)
+        if len(frame) > self._limit:
+            text = f"a message to other processes has {len(frame)} bytes, more than {self._limit}"
+            raise ValueError(text)
         if not self._isPaused:
             self.transport.write(frame)
         elif self._waitingBytes + len(frame) <= MAX_WAITING:
@@ -248,7 +266,7 @@ class WorkerIPC:
         self.index = setup.index
         self.count = setup.count
         self.memory = setup.memory
-        self.control = ControlProtocol(self._received, self._lost)
+        self.control = ControlProtocol(self._received, self._lost, MAX_SENT)
         self.retired: Callable[[float], object] = lambda idleGraceSeconds: None
         self.stopped: Callable[[], object] = lambda: None
         self.isWaiting = setup.isNext
@@ -264,6 +282,7 @@ class WorkerIPC:
 
         @param topic: Only subscribers of the same topic are called.
         @param payload: Any value that JSON can represent.
+        @raise ValueError: The message has more than L{MAX_SENT} bytes.
         """
         self.control.send({"kind": "say", "topic": topic, "payload": payload})
 
@@ -283,12 +302,9 @@ class WorkerIPC:
         @param topic: Selects the function registered with L{answer} in each worker.
         @param payload: Any value that JSON can represent.
         @return: The replies received within a second, in no particular order.
+        @raise ValueError: The question has more than L{MAX_SENT} bytes.
         """
-        number = next(self._ids)
-        replies: Deferred[list[Any]] = Deferred()
-        self._questions[number] = replies
-        self.control.send({"kind": "ask", "id": number, "topic": topic, "payload": payload})
-        return replies
+        return self._ask("ask", topic, payload)
 
     def askSupervisor(self, topic: str, payload: Any = None) -> Deferred[list[Any]]:
         """
@@ -296,12 +312,9 @@ class WorkerIPC:
 
         @param payload: Any value that JSON can represent.
         @return: A list of the reply; an empty list if the supervisor has ended.
+        @raise ValueError: The question has more than L{MAX_SENT} bytes.
         """
-        number = next(self._ids)
-        replies: Deferred[list[Any]] = Deferred()
-        self._questions[number] = replies
-        self.control.send({"kind": "request", "id": number, "topic": topic, "payload": payload})
-        return replies
+        return self._ask("request", topic, payload)
 
     def answer(self, topic: str, callback: Callable[[Any], Any]) -> None:
         """
@@ -320,6 +333,17 @@ class WorkerIPC:
     def leave(self) -> None:
         """Report to the supervisor that this worker no longer reads exclusive input."""
         self.control.send({"kind": "left"})
+
+    def _ask(self, kind: str, topic: str, payload: Any) -> Deferred[list[Any]]:
+        number = next(self._ids)
+        replies: Deferred[list[Any]] = Deferred()
+        self._questions[number] = replies
+        try:
+            self.control.send({"kind": kind, "id": number, "topic": topic, "payload": payload})
+        except Exception:
+            del self._questions[number]
+            raise
+        return replies
 
     def _received(self, message: Message) -> None:
         kind, topic = message["kind"], message.get("topic", "")

@@ -419,13 +419,11 @@ class WorkerPool:
         if kind == "say":
             self.say(message["topic"], message["payload"], worker)
         elif kind == "ask":
-            head = {"kind": "replies", "id": message["id"]}
             self.ask(message["topic"], message["payload"]).addCallback(
-                lambda values: worker.control.send({**head, "values": values})
+                lambda values: self._reply(worker, message, values)
             )
         elif kind == "request":
-            values = [self._answer(message["topic"], message["payload"])]
-            worker.control.send({"kind": "replies", "id": message["id"], "values": values})
+            self._reply(worker, message, [self._answer(message["topic"], message["payload"])])
         elif kind == "left":
             self._left(worker)
         elif kind == "reply":
@@ -433,6 +431,16 @@ class WorkerPool:
             if question is not None and worker in question.waiting:
                 question.replies.append(message["value"])
                 self._excuse(message["id"], worker)
+
+    def _reply(self, worker: _WorkerProcess, question: Message, values: list[Any]) -> None:
+        """Send the replies to a question; none if they are too large together."""
+        reply: Message = {"kind": "replies", "id": question["id"], "values": values}
+        try:
+            worker.control.send(reply)
+        except ValueError as error:
+            topic = question["topic"]
+            self._log.error("replies about {topic}: {error}", topic=topic, error=str(error))
+            worker.control.send({**reply, "values": []})
 
     def workerEnded(self, worker: _WorkerProcess, reason: Failure) -> None:
         """Forget a worker, and replace it unless its end was intended."""

@@ -592,12 +592,13 @@ class _StorageMethods:
 
         with domainErrors():
             bucket, key = _bucketOf(request), _keyOf(request)
-            caller = self._authorised(context, "CopyObject", "write", bucket, key)
             source = {
                 "bucket": _bucketOf(request, "fromBucket"),
                 "key": _textOf(request, "fromKey"),
                 "versionId": request.get("fromVersionId"),
             }
+            name = "/{bucket}/{key}".format_map(source)
+            caller = self._authorised(context, "CopyObject", "write", bucket, key, copySource=name)
 
             async def copy() -> ObjectRecord:
                 # A copy needs the right to read its source.
@@ -656,11 +657,13 @@ class _StorageMethods:
         bucket: str = "",
         key: bytes = b"",
         prefix: str | None = None,
+        copySource: str | None = None,
     ) -> "_ServiceCaller":
         """
         Check an access against the policy of the key; return the caller for all further decisions.
 
         @param operation: Amazon's name of the operation.
+        @param copySource: The source of a copy, as C{/bucket/key}.
         @raise AccessDenied: The policy does not grant it.
         @raise StoreBusy: This process may not serve requests now.
         """
@@ -671,17 +674,22 @@ class _StorageMethods:
             # The identity of another provider has no rights in the store.
             raise codedError("UNAUTHENTICATED", "An access key of the store is required")
         identity.authorise(access, bucket, key, prefix)
-        return _ServiceCaller(identity, operation, context, self._now, prefix)
+        return _ServiceCaller(identity, operation, context, self._now, prefix, copySource)
 
 
 class _ServiceCaller(Struct, frozen=True):
-    """A gateway call in the S3 domain: a L{Caller}."""
+    """
+    A gateway call in the S3 domain: a L{Caller}.
+
+    @ivar copySource: The source of a copy, as C{/bucket/key}; L{None} for none.
+    """
 
     identity: Identity
     operationName: str
     context: RequestContext
     clock: Callable[[], float]
     prefix: str | None
+    copySource: str | None
 
     @property
     def now(self) -> float:
@@ -724,8 +732,3 @@ class _ServiceCaller(Struct, frozen=True):
     def requestTags(self) -> Mapping[str, str]:
         """Always empty: the gateway writes objects without tags."""
         return {}
-
-    @property
-    def copySource(self) -> None:
-        """Always L{None}: policies see no source of a copy."""
-        return

@@ -411,6 +411,9 @@ _SEVERITIES = {level: min(at, 3) for at, level in enumerate(LogLevel.iterconstan
 _PORT = re.compile(r"\(.* Port .* Closed\)|\S+(?: \(TLS\))? starting on \S+")
 """Messages that Twisted's ports log when they open and close."""
 
+_PORT_CHARACTERS = 512
+"""Maximum length of such a message, so that the pattern takes no quadratic time on others."""
+
 
 def _severity(event: LogEvent) -> int:
     """
@@ -423,8 +426,8 @@ def _severity(event: LogEvent) -> int:
         return found
     if str(event.get("log_namespace")).startswith("twisted."):
         return _DEBUG
-    text = event.get("message") or ("",)
-    return _DEBUG if _PORT.fullmatch(str(text[0])) else found
+    text = str((event.get("message") or ("",))[0])
+    return _DEBUG if len(text) <= _PORT_CHARACTERS and _PORT.fullmatch(text) else found
 
 
 @implementer(ILogObserver)

@@ -282,6 +282,26 @@ _ONLY_WE_REFUSE = (
 """Values of MessagePack that other formats cannot carry."""
 
 
+def _alikeKeys(count: int) -> list[tuple[int, int]]:
+    """Make pairs of numbers with the same hash: the hash of tuples is xxHash without a seed."""
+    word = 1 << 64
+    first, second, begin = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x27D4EB2F165667C5
+    mix = 1 << 31
+    # The state before the last rotation and product.
+    wanted = 7
+    keys: list[tuple[int, int]] = []
+    for one in range(1, 20 * count):
+        state = (begin + one * second) % word
+        state = (state * mix % word | state >> 33) * first % word
+        other = (wanted - state) * pow(second, -1, word) % word
+        # The hash of a smaller number is itself.
+        if other < (1 << 61) - 1:
+            keys.append((one, other))
+        if len(keys) == count:
+            break
+    return keys
+
+
 class MessagePackTests(SynchronousTestCase):
     """MessagePack as msgspec has it, and as the package C{msgpack} has it."""
 
@@ -337,6 +357,48 @@ class MessagePackTests(SynchronousTestCase):
             b"\xc9\0\0\xff\xff\x05" + b"\x90" * 2 * most,
         ):
             self.assertRaises(ValueError, MSGPACK.decode, wire)
+
+    def test_keys(self) -> None:
+        """A large mapping with a list for a key is refused before the list is hashed."""
+        alike = b"".join(b"\x92%b\xc0" % MSGPACK.encode(list(key))[1:] for key in _alikeKeys(8_000))
+        self.assertEqual(len({hash(key) for key in _alikeKeys(100)}), 1)
+        fill = b"\xa3abc\xc4\x01\xde\xda\x01\x00" + b"\xde" * 256
+        for head in (b"\xde\xff\xff", b"\xdf\0\0\x1f\x40", b"\xdf\xff\xff\xff\xff"):
+            mapping = head + alike
+            # In quadratic time, each takes many seconds.
+            for wire in (
+                mapping,
+                b"\x92" + fill[4:7] + mapping,
+                b"\x82" + fill + mapping + b"\xa0\x01",
+                b"\xdf\0\0\0\x01\xa1a\x93\x01" + mapping + b"\x01",
+                head + b"\xa1a\x01\xa1b\x90" + alike,
+                head + b"\xa1a" + mapping,
+                b"\x81" * 50 + b"\xa1a" + mapping,
+            ):
+                self.assertRaises(ValueError, MSGPACK.decode, wire)
+                self.assertRaises(ValueError, MSGPACK.decode, b"\xdd\0\0\0\x02\x01" + wire)
+
+    def test_largeMappings(self) -> None:
+        """Large mappings are read wherever they stand, and whatever stands in them."""
+        for count in (15, 16, 63, 64, 65, 255, 256, 2_000):
+            mapping: dict[str, Any] = {f"{at:x}": [at, {"a": [b"\xde"]}] for at in range(count)}
+            for value in (
+                mapping,
+                [mapping, mapping, b"\xde\xff" * 300, 0xDEFFFF],
+                {"a": {**mapping, "z": mapping}, "b": "\u07c0" * 300},
+            ):
+                wire = MSGPACK.encode(value)
+                self.assertEqual(MSGPACK.decode(wire), value)
+                self.assertRaises(ValueError, MSGPACK.decode, wire[:-1])
+                self.assertRaises(ValueError, MSGPACK.decode, wire + b"\x01")
+
+    def test_nestedLargeMappings(self) -> None:
+        """Large mappings in large mappings are not read again and again."""
+        head = b"\xde\0\x40" + b"".join(b"\xa2%02d\x01" % at for at in range(63)) + b"\xa1x"
+        rest = MSGPACK.encode([1] * 1_000_000)
+        self.assertEqual(len(MSGPACK.decode(head * 9 + rest)), 64)
+        for levels in (11, 60, 5000):
+            self.assertRaises(ValueError, MSGPACK.decode, head * levels + rest)
 
     def test_stepsOfTheCount(self) -> None:
         """Counting takes no step for each short value, however it writes its length."""

@@ -30,14 +30,14 @@ def read(data: bytes, size: int = 16) -> Any:
 class ReaderTests(SynchronousTestCase):
     """The reader gives what the whole text gives."""
 
-    @given(VALUES, st.integers(1, 60), st.sampled_from([None, 0, 1]))
+    @given(VALUES, st.integers(1, 60) | st.just(300), st.sampled_from([None, 0, 1]))
     def test_values(self, value: Any, size: int, indent: int | None) -> None:
         """Each value."""
         for isASCII in (True, False):
             data = json.dumps(value, indent=indent, ensure_ascii=isASCII).encode()
             self.assertEqual(read(data, size), value)
 
-    @given(VALUES, st.integers(1, 60), st.data())
+    @given(VALUES, st.integers(1, 60) | st.just(300), st.data())
     @example([[], {}], 3, None)
     def test_malformed(self, value: Any, size: int, more: Any) -> None:
         """No other text is taken, and none is refused that is JSON."""
@@ -80,6 +80,25 @@ class ReaderTests(SynchronousTestCase):
         ):
             for size in range(1, 12):
                 self.assertRaises(ValueError, read, data, size)
+
+    def test_attempts(self) -> None:
+        """The attempts to decode a piece take as long as the text, not as the longest piece."""
+        text = b'"' + b"},],," * 1640 + b'",'
+        for parts in (
+            b"[[[[[[1]]]]]]," * 300 + text,
+            b'{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}},' * 200 + text,
+            b"1,[[[[[[1]]]]]]," * 300 + text,
+            b'"a,",' * 1500 + text,
+        ):
+            data = b"[" + parts * 8 + b"1]"
+            sizes: list[int] = []
+
+            def counting(piece: bytes, sizes: list[int] = sizes) -> Any:
+                sizes.append(len(piece))
+                return decode(piece)
+
+            self.assertEqual(JSONReader(data, counting).readAll(), decode(data))
+            self.assertLess(sum(sizes), 20 * len(data))
 
     def test_last(self) -> None:
         """Of a key that comes twice the last one counts."""

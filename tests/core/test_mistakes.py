@@ -1,5 +1,6 @@
 """All mistakes of an invalid request, for every kind of type."""
 
+import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
@@ -71,6 +72,14 @@ class Tree:
     below: list["Tree"] = field(default_factory=list)
 
 
+class Large(msgspec.Struct):
+    """A list of any length."""
+
+    a: list[int]
+    b: int
+    c: list["Large"] = []
+
+
 class MistakeTests(SynchronousTestCase):
     """The errors of requests."""
 
@@ -126,3 +135,21 @@ class MistakeTests(SynchronousTestCase):
     def test_bounded(self) -> None:
         """No more than twenty are listed."""
         self.assertEqual(len(self.mistakes(Order, {"lines": [{}] * 100})), 20)
+
+    def test_large(self) -> None:
+        """The parts of a large value are not all examined; the first mistake is named."""
+        schema = TypeSchema(Large, documentOf(Large))
+        for value, paths in (
+            ({"a": [1] * 300_000, "b": "x"}, ["b"]),
+            ({"a": ["x", *[1] * 300_000], "b": "x"}, ["a[0]"]),
+            ({"a": [*[1] * 300_000, "x"], "b": 1}, ["a[300000]"]),
+            ({"a": [], "c": [{"a": []}] * 30_000, "b": 1}, ["c[0].b"]),
+        ):
+            calls: list[str] = []
+            sys.setprofile(lambda frame, event, argument, calls=calls: calls.append(event))
+            try:
+                error = self.assertRaises(ServiceError, schema.read, value)
+            finally:
+                sys.setprofile(None)
+            self.assertLess(len(calls), 200_000)
+            self.assertEqual([each["path"] for each in error.details][: len(paths)], paths)

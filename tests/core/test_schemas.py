@@ -1,5 +1,6 @@
 """Schemas of requests and responses."""
 
+import math
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -56,6 +57,36 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual(self.violation(schema, 5), ("", "must be object"))
         self.assertEqual(self.violation(objectOf(a=TEXT), {"a": None})[0], "a")
 
+    def test_emails(self) -> None:
+        """Email addresses have one @, and a dot in their domain; long texts take linear time."""
+        both = {"format": "email", "type": "string"}, {"format": "idn-email", "type": "string"}
+        for schema in both:
+            for text in ("a@b.c", "\u00fc.x@b.c.d", "a b@c.d", "a@..b", "a@b.c\n"):
+                self.assertEqual(Schema(schema, "it").read(text), text)
+            for text in ("", "a", "a@", "@b.c", "a@b", "a@b.", "a@.b", "a@b@c.d", "a@b.c@"):
+                self.assertEqual(self.violation(schema, text)[1], f"must be {schema['format']}")
+            for part in (".", "..", ".a", "@", "@."):
+                for text in (f"a@{part * 200_000}@", part * 200_000, f"a{part * 200_000}@b.c"):
+                    # In quadratic time, it would take minutes.
+                    if text.count("@") != 1:
+                        self.violation(schema, text)
+        for text in (".a@b.c", "a.@b.c", "a..b@c.d"):
+            self.assertEqual(self.violation(both[0], text)[1], "must be email")
+            self.assertEqual(Schema(both[1], "it").read(text), text)
+
+    def test_numbers(self) -> None:
+        """A number that cannot be divided is invalid, not a failure of the server."""
+        for step, number in (
+            (0.1, 10**400),
+            (0.1, math.nan),
+            (3, math.inf),
+            (3, -math.inf),
+        ):
+            schema = objectOf(n={"type": "number", "multipleOf": step})
+            self.assertEqual(
+                self.violation(schema, {"n": number}), ("", "has a number that is out of range")
+            )
+
     def test_bytes(self) -> None:
         """Bytes come as base64 or as they are, also in lists; handlers get bytes."""
         schema = Schema(objectOf(b=BYTES, many={"type": "array", "items": BYTES}), "it")
@@ -65,6 +96,58 @@ class CheckTests(SynchronousTestCase):
         self.assertEqual(error.details, [{"path": "b", "message": "must be base64"}])
         error = self.assertRaises(ServiceError, schema.read, {"many": ["AA==", 5]})
         self.assertEqual(error.details[0]["path"], "many[1]")
+
+    def test_longMessage(self) -> None:
+        """The message about members that are not allowed does not name all of a million."""
+        schema = {"type": "object", "additionalProperties": False}
+        request = {f"name{at}": 1 for at in range(10_000)}
+        error = self.assertRaises(ServiceError, Schema(schema, "it").read, request)
+        self.assertLess(len(error.message), 2000)
+        error = self.assertRaises(ServiceError, Schema(schema, "it").read, {"name1": 1})
+        self.assertIn("name1", error.message)
+
+    def test_bytesAnywhere(self) -> None:
+        """Bytes are checked wherever a schema has them, and decoded in maps and optional fields."""
+        null, refused = {"type": "null"}, {"type": "object", "properties": {}}
+        part = {"$ref": "#/definitions/b", "definitions": {"b": BYTES}}
+        for schema, given, read in (
+            ({**refused, "additionalProperties": BYTES}, {"a": "AA=="}, {"a": b"\0"}),
+            (
+                {
+                    **objectOf(n=TEXT, b=BYTES),
+                    "patternProperties": {"^x": TEXT},
+                    "additionalProperties": {"type": "array", "items": BYTES},
+                },
+                {"n": "AA==", "b": "AA==", "x1": "AA==", "y": ["AA==", b"a"]},
+                {"n": "AA==", "b": b"\0", "x1": "AA==", "y": [b"\0", b"a"]},
+            ),
+            (objectOf(a={"anyOf": [BYTES, null]}), {"a": "AA=="}, {"a": b"\0"}),
+            (objectOf(a={"oneOf": [null, BYTES]}), {"a": b"\0"}, {"a": b"\0"}),
+            (objectOf(a={"oneOf": [null, BYTES]}), {"a": None}, {"a": None}),
+            (objectOf(a={"anyOf": [null, objectOf(b=BYTES)]}), {"a": {"b": ""}}, {"a": {"b": b""}}),
+            (part, "AA==", "AA=="),
+        ):
+            self.assertEqual(Schema(schema, "it").read(given), read)
+        for schema, given, path in (
+            ({**refused, "additionalProperties": BYTES}, {"a": 5}, "a"),
+            ({**refused, "additionalProperties": BYTES}, {"a": "?"}, "a"),
+            (objectOf(a={"anyOf": [BYTES, null]}), {"a": "?"}, "a"),
+            (objectOf(a={"anyOf": [BYTES, null]}), {"a": 5}, "a"),
+            (objectOf(a={"oneOf": [null, BYTES]}), {"a": [1]}, "a"),
+            ({"type": "object", "patternProperties": {"^x": BYTES}}, {"x": 5}, "x"),
+            (part, 5, ""),
+        ):
+            error = self.assertRaises(ServiceError, Schema(schema, "it").read, given)
+            self.assertEqual(error.details[0]["path"], path)
+
+    def test_lengthOfBytes(self) -> None:
+        """The limits of the length of text apply to base64, on each transport."""
+        schema = Schema(objectOf(b={**BYTES, "minLength": 4, "maxLength": 8}), "it")
+        for given in ("AA==", "AAAAAAAA", b"\0", b"\0" * 6):
+            self.assertIsInstance(schema.read({"b": given})["b"], bytes)
+        for given in ("", "AAAAAAAAAA==", b"", b"\0" * 7):
+            error = self.assertRaises(ServiceError, schema.read, {"b": given})
+            self.assertIn("characters", error.details[0]["message"])
 
     def test_later(self) -> None:
         """A schema that is known to be good is compiled with the first value, and does the same."""

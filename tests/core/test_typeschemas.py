@@ -48,6 +48,12 @@ class Words(TypedDict):
     size: NotRequired[int]
 
 
+class People(pydantic.BaseModel):
+    """A model of pydantic with a list of any length."""
+
+    ages: list[int]
+
+
 class Person(pydantic.BaseModel):
     """A model of pydantic."""
 
@@ -57,6 +63,15 @@ class Person(pydantic.BaseModel):
 
 class HandlerTests(SynchronousTestCase):
     """What the annotations of a handler say."""
+
+    def test_manyMistakes(self) -> None:
+        """The mistakes of pydantic's models are listed up to a limit, and counted beyond it."""
+        schema = TypeSchema(People, documentOf(People))
+        error = self.assertRaises(ServiceError, schema.read, {"ages": ["x"] * 10_000})
+        self.assertEqual(len(error.details), 20)
+        self.assertEqual(error.details[1]["path"], "ages[1]")
+        error = self.assertRaises(ServiceError, schema.read, {"ages": ["x"] * 10_001})
+        self.assertEqual(error.details, [{"path": "", "message": "has 10001 mistakes"}])
 
     def test_models(self) -> None:
         """Models are taken, of whichever kind; everything else is any value."""

@@ -238,6 +238,7 @@ class ShapeTests(SynchronousTestCase):
             shareOf(interfaces.CALLS_OF_A_LISTENER),
             codecs.MAX_DEPTH,
             codecs.MAX_CONTAINERS,
+            codecs.MAX_LARGE_LEVELS,
             MAX_TOKEN_LENGTH,
             session.MAX_ID_LENGTH,
             MAX_DEADLINE_MS,

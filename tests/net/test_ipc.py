@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from storagegate.net import ipc
 from storagegate.net.ipc import (
+    MAX_FRAME,
     MAX_WAITING,
     ControlProtocol,
     WorkerIPC,
@@ -103,6 +104,16 @@ class WaitingTests(ControlCase):
         lost = [line for line in self.logged() if "does not read" in line]
         self.assertEqual(len(lost), 1)
 
+    def test_long(self) -> None:
+        """A message that would end the connection is refused, and the next one is sent."""
+        limited = ControlProtocol(self.received.append, self.losing, 100)
+        transport = StringTransport()
+        limited.makeConnection(transport)
+        self.assertRaises(ValueError, limited.send, {"kind": "x" * 100})
+        self.assertEqual(transport.value(), b"")
+        limited.send({"kind": "a"})
+        self.assertEqual(transport.value(), encode({"kind": "a"}))
+
     def test_gone(self) -> None:
         """What is said to a side that is gone is nobody's."""
         ControlProtocol(self.received.append, self.losing).send({"kind": "a"})
@@ -144,6 +155,19 @@ class LinkTests(SynchronousTestCase):
         self.tell(kind="ask", id=2, topic="broken", payload=None)
         self.assertEqual(self.transport.value(), b"")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_long(self) -> None:
+        """Payloads that do not fit into a message are refused, and the worker goes on."""
+        text = "x" * MAX_FRAME
+        for say in (self.link.broadcast, self.link.ask, self.link.askSupervisor):
+            self.assertRaises(ValueError, say, "news", text)
+        self.link.answer("long", lambda payload: text)
+        self.tell(kind="ask", id=1, topic="long", payload=None)
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+        self.assertEqual(self.transport.value(), b"")
+        self.link.broadcast("news", text[:-2048])
+        self.assertEqual(len(self.transport.value()) // MAX_FRAME, 0)
+        self.assertIn(b'"topic":"news"', self.transport.value()[:100])
 
     def test_lost(self) -> None:
         """When the supervisor is gone, questions are answered by nobody, and the worker stops."""

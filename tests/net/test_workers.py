@@ -4,13 +4,14 @@ import os
 import socket
 from typing import Any
 
+from msgspec import json
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessTerminated
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from storagegate.net.ipc import CONTROL, WorkerSetup, encode
+from storagegate.net.ipc import CONTROL, MAX_FRAME, WorkerSetup, encode
 from storagegate.net.workers import (
     HANG_SECONDS,
     IDLE_GRACE_SECONDS,
@@ -115,6 +116,24 @@ class HangingTests(WorkersCase):
         self.clock.advance(3600)
         self.clock.advance(HANG_SECONDS / 6)
         self.assertEqual(self.signals(), [[], []])
+
+
+class ReplyTests(WorkersCase):
+    """Questions of one worker to all."""
+
+    def test_long(self) -> None:
+        """Replies that are too large together are none, and the worker that asked goes on."""
+        asker = self.clock.protocols[0]
+        asker.transport.clear()
+        asker.stringReceived(b'{"kind": "ask", "id": 7, "topic": "long", "payload": null}')
+        text = "x" * (MAX_FRAME // 2)
+        reply = json.encode({"kind": "reply", "id": 0, "value": text})
+        for protocol in self.clock.protocols:
+            protocol.stringReceived(reply)
+        sent = asker.transport.value()
+        self.assertLess(len(sent), 1000)
+        self.assertIn(json.encode({"kind": "replies", "id": 7, "values": []}), sent)
+        self.assertTrue(any("replies about long" in line for line in self.logged()))
 
 
 class AbortTests(WorkersCase):

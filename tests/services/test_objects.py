@@ -472,6 +472,28 @@ class PolicyTests(StorageCase):
         await self.refused("PERMISSION_DENIED", "HeadObject", names, ann)
         self.assertEqual(await self.read("anns", "k"), b"x")
 
+    async def test_copySourceOfPolicy(self) -> None:
+        """A policy can forbid copies of a source, as in S3."""
+        ann = await self.issue("ann")
+        for bucket in ("here", "there"):
+            await self.call("CreateBucket", {"bucket": bucket}, ann)
+        secret = "secret/\u00e9"
+        for key in ("open", secret):
+            await self.call("PutObject", upload("there", key, b"x"), ann)
+        denied = {
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:PutObject",
+            "Resource": "arn:aws:s3:::here/*",
+            "Condition": {"StringLike": {"s3:x-amz-copy-source": "there/secret/*"}},
+        }
+        policy = json.dumps({"Statement": denied}).encode()
+        await self.store.catalog.commit(PutSettings("here", {"policy": policy}))
+        copy = {"fromBucket": "there", "fromKey": "open", "bucket": "here", "key": "k"}
+        await self.call("CopyObject", copy, ann)
+        await self.refused("PERMISSION_DENIED", "CopyObject", {**copy, "fromKey": secret}, ann)
+        await self.call("PutObject", upload("here", "k", b"y"), ann)
+
     async def test_policies(self) -> None:
         """A key may do what its policy says, to the buckets and keys that it names."""
         await self.call("CreateBucket", {"bucket": "logs"})

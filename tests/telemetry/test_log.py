@@ -507,3 +507,12 @@ class EitherTests(ObserverCase):
         """An event that says nothing makes no line, as in twistd's own log."""
         self.observer({"log_level": LogLevel.info})
         self.assertEqual(self.sink.lines, [])
+
+    def test_ports(self) -> None:
+        """The messages of ports matter less; other texts like them take no quadratic time."""
+        for text in ("Site starting on 8080", "(TCP Port 8080 Closed)"):
+            self.observer({"log_level": LogLevel.info, "message": (text,)})
+        self.assertEqual(self.sink.lines, [])
+        text = "(" + " Port " * 200_000
+        self.observer({"log_level": LogLevel.info, "message": (text,), "log_format": "x"})
+        self.assertEqual(len(self.sink.lines), 1)

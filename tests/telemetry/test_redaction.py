@@ -134,6 +134,13 @@ class ShapeTests(SynchronousTestCase):
                 self.assertEqual(Redactor().redact(text), expected)
         self.assertEqual(len(hidden), len(_shapes()))
 
+    def test_linear(self) -> None:
+        """No text takes more than linear time: the test ends."""
+        for piece in ("\\", " ", '"', '\\"', '"key', "token:", "eyJaaaaa.", "secret", ":"):
+            for before in ("", 'key: "', '"key":', '"key":\\"', "authorization: ", "://a:"):
+                text = before + piece * (65_536 // len(piece))
+                self.assertIsInstance(Redactor().redact(text), str)
+
     def test_surroundings(self) -> None:
         """Only the secret goes: what stands around it tells what happened."""
         self.assertEqual(
