@@ -118,6 +118,28 @@ class BrowsingTests(BrowserCase):
         self.page.key("z", 2)
         self.waitKeys("ab", "ac", "b")
 
+    def test_undoAtOnce(self) -> None:
+        """Ctrl+Z undoes a deletion as soon as its message is shown."""
+        self.enable()
+        self.put("a", "b")
+        self.page.show(self.bucket)
+        self.page.waitRow("a")
+        # The key comes with the drawing of the message, before any frame.
+        self.page.evaluate(
+            "new MutationObserver((_, observer) => {"
+            " if (!document.body.innerText.includes('1 object deleted')) return;"
+            " observer.disconnect();"
+            " document.activeElement.dispatchEvent("
+            "new KeyboardEvent('keydown', {key: 'z', ctrlKey: true, bubbles: true}))"
+            " }).observe(document.body, {childList: true, characterData: true, subtree: true})"
+        )
+        self.page.evaluate("document.querySelector('#row-0 .pick').click()")
+        self.page.press("Delete")
+        self.page.wait("document.activeElement.matches('dialog form button.danger')")
+        self.page.key("Enter")
+        self.page.waitText("1 restored")
+        self.assertEqual(self.keys(), ["a", "b"])
+
     def test_undoFolder(self) -> None:
         """A folder that was deleted comes back by Undo, without what was deleted before."""
         self.enable()
