@@ -124,15 +124,7 @@ class BrowsingTests(BrowserCase):
         self.put("a", "b")
         self.page.show(self.bucket)
         self.page.waitRow("a")
-        # The key comes with the drawing of the message, before any frame.
-        self.page.evaluate(
-            "new MutationObserver((_, observer) => {"
-            " if (!document.body.innerText.includes('1 object deleted')) return;"
-            " observer.disconnect();"
-            " document.activeElement.dispatchEvent("
-            "new KeyboardEvent('keydown', {key: 'z', ctrlKey: true, bubbles: true}))"
-            " }).observe(document.body, {childList: true, characterData: true, subtree: true})"
-        )
+        self.page.pressAtOnce("z", "document.body.innerText.includes('1 object deleted')")
         self.page.evaluate("document.querySelector('#row-0 .pick').click()")
         self.page.press("Delete")
         self.page.wait("document.activeElement.matches('dialog form button.danger')")
