@@ -477,6 +477,7 @@ async def checkStill(call: ConsoleCall) -> None:
     Check that the key and the session of the caller are still valid.
 
     @raise ServiceError: C{UNAUTHENTICATED}.
+    @raise StoreError: The session cannot be looked up, so its rights are unknown.
     """
     key = call.services.accounts.renew(call.who.key)
     session = call.who.session
@@ -508,7 +509,7 @@ async def receive(
         # Also covers a stalled client, whose connection stays open for minutes.
         try:
             await checkStill(call)
-        except ServiceError as error:
+        except (ServiceError, StoreError) as error:
             body.fail(error)
 
     watch = LoopingCall(lambda: Deferred.fromCoroutine(check()))
