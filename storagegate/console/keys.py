@@ -325,6 +325,10 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
     """
     if bool(body.accessKey) != bool(body.secretKey):
         raise codedError("INVALID_ARGUMENT", "accessKey and secretKey must be given together")
+    if body.sessionPolicy and not (body.user or body.parent):
+        # Only the rights of a service key are evaluated with it: it would limit nothing.
+        text = "sessionPolicy: a policy needs a parent"
+        raise codedError("INVALID_ARGUMENT", text, {"field": "sessionPolicy"})
     generated = generateKeyPair()
     return AccessKey(
         accessKey=_read("accessKey", readCredential, body.accessKey or generated.accessKey),

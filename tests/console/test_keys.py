@@ -6,7 +6,7 @@ from typing import Any
 
 from storagegate.storage.embedded.keyadmin import openForTools
 from tests.console.fixture import ConsoleCase
-from tests.support.clients import ROOT
+from tests.support.clients import ROOT, ToolFailed
 from tests.wire.s3.fixture import eventually, runKeys
 
 
@@ -62,6 +62,19 @@ class NewKeyTests(ConsoleCase):
             self.assertEqual(self.call("POST", "keys", body, plain).status, 403, more)
         shown = self.call("GET", f"keys/{plain.accessKey}", None, plain)
         self.assertEqual((shown.status, shown.json["policy"]), (200, "readonly"))
+
+    def test_policyWithoutParent(self) -> None:
+        """A key that nothing bounds has no session policy, which would not be evaluated."""
+        account = f"account-of-{self.makeName()}"
+        answer = self.call("POST", "keys", {"account": account, "sessionPolicy": "{}"})
+        self.assertEqual((answer.status, answer.json["error"]), (400, "INVALID_ARGUMENT"))
+        self.assertEqual(answer.json["details"], {"field": "sessionPolicy"})
+        file = self.makeDirectory() / "own.json"
+        file.write_text('{"Statement": []}')
+        arguments = (*self.daemon.storeArguments, "--account", account, "--policy-file", file)
+        with self.assertRaises(ToolFailed):
+            runKeys("create", *arguments)
+        self.assertEqual(self.call("GET", f"keys?find={account}").json["items"], [])
 
     def test_taken(self) -> None:
         """A service key does not take the name of another key."""
