@@ -364,7 +364,8 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     """
     Copy an object to another name, or move it there.
 
-    A move deletes the source only if it has not been written since it was copied.
+    A move deletes the source only if it has not been written since it was copied. An older version
+    cannot be moved.
     """
     bucket, key = call.params["bucket"], call.key
     toBucket, toKey = body.toBucket or bucket, readKey(body.toKey)
@@ -377,6 +378,10 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
 
     async def copy() -> tuple[Bucket, ObjectRecord, ObjectRecord]:
         _, source = await objects.object(reader, bucket, key, query.versionId)
+        if body.move and query.versionId is not None:
+            _, current = await objects.object(reader, bucket, key)
+            if current.sequence != source.sequence:
+                raise codedError("INVALID_ARGUMENT", "Only the current version can be moved")
         encryption = await keptEncryption(objects, writer, toBucket, source)
         found = await objects.bucket(writer, toBucket, toKey)
         wanted = CopyObject(
