@@ -228,7 +228,7 @@ class LocalAdministration:
         root = self._root()
         shown = []
         for each in found:
-            view = viewBucket(root, each, usage.get(each.name, NO_USAGE), older[each.name])
+            view = viewBucket(root, each, usage.get(each.name), older[each.name])
             documents = settings.get(each.name, {})
             view.access = compileSettings(each, documents).access.exposure
             shown.append(_document(view))
