@@ -415,7 +415,8 @@ class BrowsingTests(BrowserCase):
         self.page.evaluate(
             "(() => { const really = window.fetch;"
             " const held = new Promise((done) => { window.release = done });"
-            " window.fetch = async (place, options) => { const found = await really(place, options);"
+            " window.fetch = async (place, options) => {"
+            " const found = await really(place, options);"
             " if (options.method === 'PUT') await held; return found } })()"
         )
         self.page.press("Create folder")
@@ -857,7 +858,8 @@ class BrowsingTests(BrowserCase):
         self.page.waitText("No objects here")
         self.page.evaluate(
             "(() => { const input = document.querySelector('input[type=file]');"
-            " const files = new DataTransfer(); files.items.add(new File(['some text'], 'sent.txt'));"
+            " const files = new DataTransfer();"
+            " files.items.add(new File(['some text'], 'sent.txt'));"
             " input.files = files.files; input.dispatchEvent(new Event('change')) })()"
         )
         self.page.waitRow("sent.txt")
