@@ -33,7 +33,8 @@ NO_OLDER = OlderVersions(0, 0)
 class BucketView(Struct, kw_only=True):
     """
     A bucket. The figures of the whole bucket are L{None} for a key that reaches only some objects,
-    and for a bucket that has more than L{USAGE_LIMIT} older ones, whose usage is not read.
+    and for a bucket after the oldest
+    L{USAGE_LIMIT<storagegate.console.usagehistory.USAGE_LIMIT>}, whose usage is not read.
 
     @ivar objects: All versions, without delete markers; C{older} of them are not current.
     @ivar bytes: Bytes of all versions.
