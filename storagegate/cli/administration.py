@@ -189,12 +189,8 @@ class LocalAdministration:
             read = msgspec.convert(changes, KeyChange)
             key = _find(catalog, accessKey)
             changed = readChanges(read, key, int(time.time() * 1000))
-            key = evolve(key, **changed)
-            if key.isBound:
-                edit = editOf(accessKey, lambda now: evolve(now, **changed))
-                key = changeNow(catalog, key.account, edit)
-            elif not catalog.changeAccessKey(key):
-                raise codedError("NOT_FOUND", "No such access key")
+            edit = editOf(accessKey, lambda now: evolve(now, **changed))
+            key = changeNow(catalog, key.account, edit)
             lastUsedMs = catalog.keyUses().get(accessKey, 0)
         view = viewNewKey if read.newSecret else viewKey
         return _document(view(key, lastUsedMs))
@@ -232,7 +228,7 @@ class LocalAdministration:
         root = self._root()
         shown = []
         for each in found:
-            view = viewBucket(root, each, usage.get(each.name, NO_USAGE), older[each.name])
+            view = viewBucket(root, each, usage.get(each.name), older[each.name])
             documents = settings.get(each.name, {})
             view.access = compileSettings(each, documents).access.exposure
             shown.append(_document(view))

@@ -1,5 +1,6 @@
 """The commands C{storagegate buckets} and C{storagegate share}."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storagegate.cli.administration import administrationOf
@@ -23,8 +24,7 @@ def listBuckets(invocation: Invocation) -> int:
             each["account"],
             each["versioning"] or "-",
             "yes" if each["lockEnabled"] else "-",
-            str(each["objects"]),
-            formatBytes(each["bytes"]),
+            *_figures(each, "objects", "bytes"),
             formatTime(each["createdMs"]),
         )
         for each in found
@@ -54,21 +54,33 @@ def usage(invocation: Invocation) -> int:
     """Print the usage of each bucket, and the total."""
     found = administrationOf(invocation).buckets(invocation.options.prefix or "")
     shown = [{name: each[name] for name in ("name", *_SUMS)} for each in found]
-    total = {name: sum(each[name] for each in found) for name in _SUMS}
+    total = {name: _sum([each[name] for each in found]) for name in _SUMS}
     output = invocation.output
     rows = [
         (
             name,
-            str(each["objects"]),
-            formatBytes(each["bytes"]),
-            str(each["uploads"]),
-            formatBytes(each["uploadBytes"]),
+            *_figures(each, "objects", "bytes"),
+            *_figures(each, "uploads", "uploadBytes"),
         )
         for name, each in [*((each["name"], each) for each in shown), ("all", total)]
     ]
     headings = ("NAME", "OBJECTS", "BYTES", "UPLOADS", "BYTES OF UPLOADS")
     output.result({"buckets": shown, "total": total}, output.table(headings, rows))
     return 0
+
+
+def _figures(each: Mapping[str, Any], count: str, size: str) -> tuple[str, str]:
+    """Format a number and its bytes, which are unknown to a key that reaches only some objects."""
+    return (
+        "-" if each[count] is None else str(each[count]),
+        "-" if each[size] is None else formatBytes(each[size]),
+    )
+
+
+def _sum(figures: Sequence[int | None]) -> int | None:
+    """Return the sum of figures; L{None} if one is unknown."""
+    known = [each for each in figures if each is not None]
+    return sum(known) if len(known) == len(figures) else None
 
 
 _KINDS = {"none": "", "sse-s3": "AES256", "sse-kms": "aws:kms"}

@@ -110,6 +110,9 @@ class ConsoleAPI:
             req.call = call
             if operation.least:
                 call.require(operation.least)
+            if "query" not in operation.types and req.query:
+                name, *_ = req.query
+                raise codedError("INVALID_ARGUMENT", f"{name}: there is no such parameter")
             if "body" in operation.types:
                 if req.raw.contentLength == 0:
                     raise codedError("INVALID_ARGUMENT", "The body must be a JSON document")

@@ -32,7 +32,9 @@ NO_OLDER = OlderVersions(0, 0)
 
 class BucketView(Struct, kw_only=True):
     """
-    A bucket. The figures of the whole bucket are L{None} for a key that reaches only some objects.
+    A bucket. The figures of the whole bucket are L{None} for a key that reaches only some objects,
+    and for a bucket after the oldest
+    L{USAGE_LIMIT<storagegate.console.usagehistory.USAGE_LIMIT>}, whose usage is not read.
 
     @ivar objects: All versions, without delete markers; C{older} of them are not current.
     @ivar bytes: Bytes of all versions.
@@ -112,7 +114,7 @@ async def listBuckets(call: ConsoleCall, query: BucketPageQuery) -> BucketPage:
     for each in shown:
         older = await _older(call, each, min(left, MOST_COUNTED_EACH))
         left = max(0, left - (MOST_COUNTED_EACH if older is None else older.count))
-        view = viewBucket(call.who.identity, each, usage.get(each.name, NO_USAGE), older)
+        view = viewBucket(call.who.identity, each, usage.get(each.name), older)
         view.growth = None if view.bytes is None else grown.get(each.name)
         view.access = (await call.services.objects.accessOf(each)).exposure
         items.append(view)
@@ -141,7 +143,7 @@ async def showBucket(call: ConsoleCall) -> BucketView:
         bucket = await call.services.objects.bucket(caller, name)
     usage, grown = await _usage(call)
     older = await _older(call, bucket, _MOST_COUNTED)
-    view = viewBucket(call.who.identity, bucket, usage.get(name, NO_USAGE), older)
+    view = viewBucket(call.who.identity, bucket, usage.get(name), older)
     view.growth = None if view.bytes is None else grown.get(name)
     view.access = (await call.services.objects.accessOf(bucket)).exposure
     return view
@@ -193,12 +195,16 @@ async def _older(call: ConsoleCall, bucket: Bucket, limit: int) -> OlderVersions
 
 
 def viewBucket(
-    identity: Identity, bucket: Bucket, usage: BucketUsage, older: OlderVersions | None = None
+    identity: Identity,
+    bucket: Bucket,
+    usage: BucketUsage | None,
+    older: OlderVersions | None = None,
 ) -> BucketView:
     """
     Describe a bucket, without its growth and the access of others.
 
     @param identity: The identity whose access C{may} describes.
+    @param usage: Its figures; L{None} if they are unknown.
     @param older: Its older versions; L{None} if they are not counted.
     """
     may = {}
@@ -227,7 +233,7 @@ def viewBucket(
         keyPattern=identity.policy.prefixPattern,
         keyPrefix=literalStart(identity.policy.prefixPattern),
     )
-    if identity.policy.coversPrefix(""):
+    if usage is not None and identity.policy.coversPrefix(""):
         view.objects, view.bytes = usage.objects, usage.bytes
         view.uploads, view.uploadBytes = usage.uploads, usage.uploadBytes
         if older is not None:

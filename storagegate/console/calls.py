@@ -44,6 +44,7 @@ from storagegate.gateway.client.transports import tooLarge
 from storagegate.gateway.transports.registry import findTransport
 from storagegate.net.http.interfaces import ClientLost
 from storagegate.net.http.lines import NDJSON
+from storagegate.storage.errors import StoreError
 from storagegate.telemetry.tracecontext import formatTraceparent, newTracing, receiveTracing
 
 MAX_ITEMS = 1000
@@ -260,8 +261,12 @@ class _Answers:
                 await checkStill(call)
             except ServiceError as error:
                 self._refusal = error
-                running.cancel()
-                return
+            except StoreError:
+                self._refusal = codedError("UNAVAILABLE", "The session cannot be checked now")
+            else:
+                continue
+            running.cancel()
+            return
 
     async def finish(self, running: Deferred[None]) -> None:
         """Wait for the end of the call, and send it as the last line."""

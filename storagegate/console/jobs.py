@@ -19,6 +19,7 @@ from attrs import define, field
 from msgspec import Struct
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
@@ -355,6 +356,9 @@ class _Run:
         """Run the job, and write its final state."""
         job = self.job
         self._turnSeconds = self._wroteSeconds = self.services.reactor.seconds()
+        beats = LoopingCall(lambda: Deferred.fromCoroutine(self._beat()))
+        beats.clock = self.services.reactor
+        beating = beats.start(_BEAT_SECONDS, now=False)
         try:
             await work
             job.state = "done"
@@ -365,6 +369,9 @@ class _Run:
         except Exception:
             self._log.failure("console: the job {id} failed", id=job.id)
             job.state, job.error = "failed", "Internal error"
+        beats.stop()
+        # A write that is under way must not follow the last one.
+        await beating
         job.endedMs = int(self.services.now() * 1000)
         self._log.info(
             "console: the job {id} ({kind}) of {who} ended: {state}, {done} objects,"
@@ -420,11 +427,26 @@ class _Run:
             raise codedError("UNAUTHENTICATED", "The key of the job is no longer valid")
         self._key = found
         if isBatchOver or seconds() - self._wroteSeconds >= _BEAT_SECONDS:
-            self._wroteSeconds = seconds()
-            if not await self._manager.write(self.job):
-                self.isCancelled = True
+            await self._write()
         if self.isCancelled:
             raise _Ended("cancelled")
+
+    async def _write(self) -> None:
+        """Write the progress, and note whether the job was cancelled."""
+        self._wroteSeconds = self.services.reactor.seconds()
+        if not await self._manager.write(self.job):
+            self.isCancelled = True
+
+    async def _beat(self) -> None:
+        """Write the progress of a job that takes long for one object: it runs for all processes."""
+        if self.services.reactor.seconds() - self._wroteSeconds < _BEAT_SECONDS:
+            return
+        try:
+            await self._write()
+        except StoreError as error:
+            self._log.warn(
+                "console: cannot record the job {id}: {error}", id=self.job.id, error=str(error)
+            )
 
     async def pages(
         self, take: Callable[[Sequence[str]], Awaitable[None]], prefix: str | None = None

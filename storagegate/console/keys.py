@@ -26,7 +26,7 @@ from storagegate.objects.issuedkeys import (
     readRole,
 )
 from storagegate.storage.errors import KeyExists
-from storagegate.storage.mutations import AddAccessKey, ChangeAccessKey, RemoveAccessKey
+from storagegate.storage.mutations import AddAccessKey, RemoveAccessKey
 from storagegate.storage.ranges import ObjectRange
 from storagegate.storage.records import AccessKey
 
@@ -216,14 +216,8 @@ async def changeKey(call: ConsoleCall, body: KeyChange) -> KeyView | NewKeyView:
     changes = readChanges(body, key, int(call.services.now() * 1000))
     _checkRole(call, changes.get("role", "none"))
     call.note(changed=sorted(changes))
-    changed = evolve(key, **changes)
-    if key.isBound:
-        edit = editOf(key.accessKey, lambda now: evolve(now, **changes))
-        changed = await call.services.objects.identities.change(key.account, edit)
-    else:
-        if not await call.services.store.catalog.commit(ChangeAccessKey(changed)):
-            raise codedError("NOT_FOUND", "No such access key")
-        await call.services.store.accessKeys.refresh()
+    edit = editOf(key.accessKey, lambda now: evolve(now, **changes))
+    changed = await call.services.objects.identities.change(key.account, edit)
     uses = await call.services.store.catalog.keyUses()
     lastUsedMs = uses.get(key.accessKey, 0)
     return viewNewKey(changed, lastUsedMs) if body.newSecret else viewKey(changed, lastUsedMs)
@@ -331,6 +325,10 @@ def makeKey(body: NewKey, nowMs: int) -> AccessKey:
     """
     if bool(body.accessKey) != bool(body.secretKey):
         raise codedError("INVALID_ARGUMENT", "accessKey and secretKey must be given together")
+    if body.sessionPolicy and not (body.user or body.parent):
+        # Only the rights of a service key are evaluated with it: it would limit nothing.
+        text = "sessionPolicy: a policy needs a parent"
+        raise codedError("INVALID_ARGUMENT", text, {"field": "sessionPolicy"})
     generated = generateKeyPair()
     return AccessKey(
         accessKey=_read("accessKey", readCredential, body.accessKey or generated.accessKey),

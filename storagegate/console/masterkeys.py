@@ -17,13 +17,13 @@ class MasterKeyList(Struct, kw_only=True):
     items: list[MasterKey]
 
 
-class NewMasterKey(Struct, kw_only=True):
+class NewMasterKey(Struct, kw_only=True, forbid_unknown_fields=True):
     """A wanted master key."""
 
     name: str
 
 
-class MasterKeyChange(Struct, kw_only=True):
+class MasterKeyChange(Struct, kw_only=True, forbid_unknown_fields=True):
     """
     A change of a master key.
 
@@ -33,7 +33,7 @@ class MasterKeyChange(Struct, kw_only=True):
     disabled: bool
 
 
-class RewrapRequest(Struct, kw_only=True):
+class RewrapRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """
     A page of buckets.
 

@@ -364,7 +364,8 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     """
     Copy an object to another name, or move it there.
 
-    A move deletes the source only if it has not been written since it was copied.
+    A move deletes the source only if it has not been written since it was copied. An older version
+    cannot be moved.
     """
     bucket, key = call.params["bucket"], call.key
     toBucket, toKey = body.toBucket or bucket, readKey(body.toKey)
@@ -377,6 +378,10 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
 
     async def copy() -> tuple[Bucket, ObjectRecord, ObjectRecord]:
         _, source = await objects.object(reader, bucket, key, query.versionId)
+        if body.move and query.versionId is not None:
+            _, current = await objects.object(reader, bucket, key)
+            if current.sequence != source.sequence:
+                raise codedError("INVALID_ARGUMENT", "Only the current version can be moved")
         encryption = await keptEncryption(objects, writer, toBucket, source)
         found = await objects.bucket(writer, toBucket, toKey)
         wanted = CopyObject(
@@ -477,6 +482,7 @@ async def checkStill(call: ConsoleCall) -> None:
     Check that the key and the session of the caller are still valid.
 
     @raise ServiceError: C{UNAUTHENTICATED}.
+    @raise StoreError: The session cannot be looked up, so its rights are unknown.
     """
     key = call.services.accounts.renew(call.who.key)
     session = call.who.session
@@ -508,7 +514,7 @@ async def receive(
         # Also covers a stalled client, whose connection stays open for minutes.
         try:
             await checkStill(call)
-        except ServiceError as error:
+        except (ServiceError, StoreError) as error:
             body.fail(error)
 
     watch = LoopingCall(lambda: Deferred.fromCoroutine(check()))

@@ -199,7 +199,11 @@ async def shareObject(call: ConsoleCall, body: Share) -> Link:
         now,
         body.expiresSeconds,
     )
-    return Link(url, (int(now) + body.expiresSeconds) * 1000, warning)
+    expiresMs = (int(now) + body.expiresSeconds) * 1000
+    if signed.issued is not None and signed.issued.expiresMs:
+        # S3 refuses the link as soon as its key has expired.
+        expiresMs = min(expiresMs, signed.issued.expiresMs)
+    return Link(url, expiresMs, warning)
 
 
 def _signingKey(call: ConsoleCall) -> AccountKey:

@@ -54,7 +54,9 @@ class AccountList(Struct):
 async def listAccounts(call: ConsoleCall) -> AccountList:
     """List the accounts that have keys or users."""
     keys = call.services.store.accessKeys
-    return AccountList(sorted({*accountNames(keys.keys.values()), *keys.identities}))
+    # An edit of a key leaves an account without documents.
+    named = (name for name, each in keys.identities.items() if each.documents)
+    return AccountList(sorted({*accountNames(keys.keys.values()), *named}))
 
 
 async def readIdentities(call: ConsoleCall, query: IdentityQuery) -> Any:

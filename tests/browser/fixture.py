@@ -111,6 +111,22 @@ class ConsoleBrowser(Browser):
         self.wait(find + " !== undefined")
         self.evaluate(find + ".click()")
 
+    def pressAtOnce(self, key: str, seen: str) -> None:
+        """
+        Press Ctrl and a key with the drawing that makes an expression true, before any frame.
+
+        @param key: The key.
+        @param seen: The expression, which is false now.
+        """
+        self.evaluate(
+            "new MutationObserver((_, observer) => {"
+            f" if (!({seen})) return;"
+            " observer.disconnect();"
+            " document.activeElement.dispatchEvent(new KeyboardEvent('keydown',"
+            f" {{key: {json.dumps(key)}, ctrlKey: true, bubbles: true}}))"
+            " }).observe(document.body, {childList: true, characterData: true, subtree: true})"
+        )
+
     def waitText(self, text: str) -> None:
         """Wait until the page has a text."""
         self.wait(f"document.body.innerText.includes({json.dumps(text)})")

@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from tests.browser.pages import BUCKET, PagesCase
 from tests.browser.test_objects import BrowserCase
-from tests.support.clients import Account, botoClient
+from tests.support.clients import ROOT, Account, botoClient
 from tests.support.selection import long
 from tests.wire.s3.fixture import eventually
 
@@ -117,6 +117,20 @@ class BrowsingTests(BrowserCase):
         self.page.waitText("1 object deleted")
         self.page.key("z", 2)
         self.waitKeys("ab", "ac", "b")
+
+    def test_undoAtOnce(self) -> None:
+        """Ctrl+Z undoes a deletion as soon as its message is shown."""
+        self.enable()
+        self.put("a", "b")
+        self.page.show(self.bucket)
+        self.page.waitRow("a")
+        self.page.pressAtOnce("z", "document.body.innerText.includes('1 object deleted')")
+        self.page.evaluate("document.querySelector('#row-0 .pick').click()")
+        self.page.press("Delete")
+        self.page.wait("document.activeElement.matches('dialog form button.danger')")
+        self.page.key("Enter")
+        self.page.waitText("1 restored")
+        self.assertEqual(self.keys(), ["a", "b"])
 
     def test_undoFolder(self) -> None:
         """A folder that was deleted comes back by Undo, without what was deleted before."""
@@ -347,6 +361,75 @@ class BrowsingTests(BrowserCase):
         self.page.press("Move")
         self.page.waitText("1 moved to")
         self.eventually(self.keys, [each for each in kept if each != "c"] + ["other/c"])
+
+    def refuseJob(self, number: int) -> None:
+        """Refuse the start of one job from now on, by its number, as if too many ran."""
+        body = {"error": "RATE_LIMITED", "message": "4 jobs are already running"}
+        self.page.evaluate(
+            "(() => { const really = window.fetch; let count = 0;"
+            " window.fetch = (place, options) => String(place).endsWith('/jobs')"
+            f" && options.method === 'POST' && (count += 1) === {number}"
+            f" ? Promise.resolve(new Response(JSON.stringify({json.dumps(body)}), {{status: 429}}))"
+            " : really(place, options) })()"
+        )
+
+    def test_refusedJob(self) -> None:
+        """What is not copied or deleted because its job is refused stays selected, and alone."""
+        self.enable()
+        self.put("d1/x", "d2/x", "k")
+        self.page.show(self.bucket)
+        self.page.waitRow("k")
+        for row in range(3):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.refuseJob(2)
+        self.page.press("Copy to…")
+        self.page.fill("dialog input[name=toFolder]", "to")
+        self.page.press("Copy")
+        self.page.waitText("1 failed, the first: d2/: 4 jobs are already running")
+        self.page.waitText("1 selected")
+        self.waitKeys("d1/x", "d2/x", "k", "to/d1/x", "to/k")
+        self.page.press("Copy to…")
+        self.page.fill("dialog input[name=toFolder]", "to")
+        self.page.press("Copy")
+        self.waitKeys("d1/x", "d2/x", "k", "to/d1/x", "to/d2/x", "to/k")
+        self.page.wait("!document.querySelector('dialog, .bulk')")
+        self.page.waitRow("to/")
+        for row in (0, 1, 3):
+            self.page.evaluate(f"document.querySelector('#row-{row} .pick').click()")
+        self.refuseJob(2)
+        self.page.press("Delete")
+        self.page.wait("document.activeElement.matches('dialog form button.danger')")
+        self.page.key("Enter")
+        self.page.waitText("1 objects were not deleted: d2/: 4 jobs are already running")
+        self.page.waitText("Deleted d1/: 1 object")
+        self.waitKeys("d2/x", "to/d1/x", "to/d2/x", "to/k")
+        self.page.waitText("1 selected")
+
+    def test_lateRefusal(self) -> None:
+        """The refusal of a request of the session before does not end the new one."""
+        self.page.show(self.bucket)
+        self.page.press("New folder")
+        self.page.fill("dialog input[name=folder]", "made")
+        for session in self.call("GET", "sessions").json["items"]:
+            self.call("DELETE", f"sessions/{session['id']}")
+        self.page.evaluate(
+            "(() => { const really = window.fetch;"
+            " const held = new Promise((done) => { window.release = done });"
+            " window.fetch = async (place, options) => {"
+            " const found = await really(place, options);"
+            " if (options.method === 'PUT') await held; return found } })()"
+        )
+        self.page.press("Create folder")
+        self.page.evaluate("location.hash = '#/keys'")
+        self.page.waitText("Your session has ended")
+        self.page.fill("dialog input[name=password]", ROOT.secretKey)
+        self.page.press("Sign in")
+        self.page.waitText(ROOT.accessKey)
+        self.page.wait("!document.querySelector('dialog')")
+        self.page.evaluate("release()")
+        self.page.evaluate("location.hash = '#/sessions'")
+        self.page.waitText("This session")
+        self.assertFalse(self.page.evaluate("document.querySelector('dialog') !== null"))
 
     def test_folderTree(self) -> None:
         """The target of a copy is picked in a tree, which reads folders as they are seen."""
@@ -768,6 +851,31 @@ class BrowsingTests(BrowserCase):
         self.page.wait("!document.querySelector('.tray li')")
         self.page.evaluate("document.querySelector('.tray [aria-label=Close]').click()")
         self.page.wait("!document.querySelector('.tray')")
+
+    def test_signedOutFiles(self) -> None:
+        """A file that is read while its owner signs out is no upload of the next one."""
+        self.page.show(self.bucket)
+        self.page.waitText("No objects here")
+        self.page.evaluate(
+            "(() => { const input = document.querySelector('input[type=file]');"
+            " const files = new DataTransfer();"
+            " files.items.add(new File(['some text'], 'sent.txt'));"
+            " input.files = files.files; input.dispatchEvent(new Event('change')) })()"
+        )
+        self.page.waitRow("sent.txt")
+        self.page.evaluate(
+            "(async () => { const names = performance.getEntriesByType('resource');"
+            " const { uploads } = await import("
+            "names.find(({ name }) => name.includes('/upload.')).name);"
+            " const gate = new Promise((done) => { window.give = done }); window.uploads = uploads;"
+            " const files = async function* () { await gate;"
+            " yield { file: new File(['x'], 'late.txt'), path: 'late.txt' } };"
+            f" uploads.add({{ files }}, (file, key) => ({{ bucket: '{self.bucket}', key }})) }})()"
+        )
+        self.page.press("Sign out")
+        self.page.wait("document.querySelector('input[name=password]')")
+        self.page.evaluate("give(); new Promise((done) => setTimeout(done))")
+        self.assertEqual(self.page.evaluate("uploads.items.length"), 0)
 
     def test_stop(self) -> None:
         """A search of many names shows its progress and can be stopped."""

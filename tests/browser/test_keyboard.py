@@ -59,6 +59,14 @@ class KeyboardTests(PagesCase):
         self.press("Enter", 13, "\r")
         self.page.wait("!document.querySelector('dialog[open]')")
 
+    def test_firstKey(self) -> None:
+        """The palette opens by a key that comes with the first drawing of the frame."""
+        self.page.pressAtOnce("k", "document.querySelector('#content')")
+        self.page.fill("input[name=username]", ROOT.accessKey)
+        self.page.fill("input[name=password]", ROOT.secretKey)
+        self.page.press("Sign in")
+        self.page.wait("document.activeElement.role === 'combobox'")
+
     def test_bucket(self) -> None:
         """
         By keys alone one signs in, makes a bucket, chooses an object in it and deletes it, and

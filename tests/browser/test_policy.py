@@ -149,6 +149,24 @@ class PolicyTests(BrowserCase):
         page.press("Save")
         self.eventually(lambda: len(self.stored()["Statement"]), 2)
 
+    def test_refusalAtOnce(self) -> None:
+        """A refusal stays that comes with the drawing of what it refuses, before any frame."""
+        page = self.page
+        self.put(self.statement())
+        page.wait("document.querySelector('.statements')")
+        press = (
+            "[...document.querySelectorAll('button')]"
+            ".find((each) => each.innerText.trim() === '{}').click()"
+        )
+        page.evaluate(
+            f"(async () => {{ {press.format('Add statement')};"
+            " for (let count = 0; count < 10; count += 1) await null;"
+            f" {press.format('Save')};"
+            " await new Promise((done) => requestAnimationFrame(() => setTimeout(done))) })()"
+        )
+        wrong = "document.querySelector('[name=names][aria-invalid=true] ~ .help').innerText"
+        page.wait(wrong + ".includes('Enter an account')")
+
     def test_check(self) -> None:
         """An access by a key is checked against the policy that is saved."""
         page = self.page

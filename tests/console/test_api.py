@@ -56,6 +56,26 @@ class RouteTests(ConsoleCase):
             self.assertEqual(self.call("PUT", objects + escaped, b"x").json["key"], key)
         self.assertEqual(self.call("GET", "buckets//objects").status, 400)
 
+    def test_unknownNames(self) -> None:
+        """A parameter or a field that an operation does not have is refused before it acts."""
+        bucket = self.makeBucket()
+        path = f"buckets/{bucket}/objects/k"
+        self.call("PUT", path, b"before")
+        wrong = (400, "INVALID_ARGUMENT")
+        for method, place in (
+            ("GET", "jobs?other=1"),
+            ("GET", f"buckets/{bucket}/objects?other=1"),
+            ("PUT", f"{path}?versionId=x"),
+            ("DELETE", f"{path}?version=x"),
+        ):
+            self.assertEqual(self.refusal(method, place), wrong, place)
+        self.assertEqual(self.call("GET", f"{path}?bytes").body, b"before")
+        for operation in OPERATIONS:
+            for kind in {"query", "body"} & operation.types.keys():
+                config = getattr(operation.types[kind], "__struct_config__", None)
+                isStrict = config is None or config.forbid_unknown_fields
+                self.assertTrue(isStrict, f"{operation.name}: {kind}")
+
     def test_documents(self) -> None:
         """A document has any media type; none, null and another type are refused by their field."""
         for body in (b"", b"null", b"[]", b"{", b"7"):

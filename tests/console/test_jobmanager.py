@@ -16,6 +16,7 @@ from storagegate.objects.accounts import AccountKey, Identity
 from storagegate.objects.errors import AccessDenied
 from storagegate.storage.consolerecords import ConsoleRecord, RecordLimits
 from storagegate.storage.embedded.consolerecords import EmbeddedConsoleRecords
+from storagegate.storage.errors import StoreBusy
 from storagegate.storage.records import AccessKey
 
 
@@ -85,7 +86,7 @@ class JobManagerTests(SynchronousTestCase):
         self.assertEqual(self.job(id).done, 0)
         self.clock.advance(0.2)
         self.assertEqual(self.job(id).done, 0)
-        self.took = 5.0
+        self.took = 4.0
         self.clock.advance(0.05)
         self.assertEqual(self.job(id).done, 1000)
         self.clock.advance(0.9)
@@ -228,6 +229,50 @@ class JobManagerTests(SynchronousTestCase):
         self.start(manager=workers)
         self.wait(after.cancel(ids[0]))
         self.assertNotIn(ids[0], [each.id for each in self.wait(after.jobs())])
+
+    def test_longTurn(self) -> None:
+        """
+        A job that takes minutes for one object runs for all workers, and can be cancelled by each;
+        nothing is written after its end.
+        """
+        first, second = self.makeManager(link=object()), self.makeManager(link=object())
+        turns: list[Deferred[None]] = [Deferred(), Deferred()]
+
+        async def work(run: Any) -> None:
+            for each in turns:
+                await each
+                await run.turn(isBatchOver=False)
+
+        wanted = NewJob(kind="copyPrefix", bucket="b")
+        ids = [self.wait(first.start(self.key, wanted, work)).id for _ in range(2)]
+        for _ in range(20):
+            self.clock.advance(5)
+            self.assertEqual({self.job(id, second).state for id in ids}, {"running"})
+        self.wait(second.cancel(ids[0]))
+        self.clock.advance(5)
+        for turn in turns:
+            turn.callback(None)
+        self.assertEqual([self.job(id, second).state for id in ids], ["cancelled", "done"])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_unwritten(self) -> None:
+        """A job goes on if its records cannot be used while it takes long for an object."""
+        records: Any = self.manager._services.records
+        replace, turn = records.replace, Deferred[None]()
+
+        async def fail(record: ConsoleRecord) -> bool:
+            raise StoreBusy("the file is locked")
+
+        async def work(run: Any) -> None:
+            await turn
+
+        wanted = NewJob(kind="copyPrefix", bucket="b")
+        id = self.wait(self.manager.start(self.key, wanted, work)).id
+        records.replace = fail
+        self.clock.advance(5)
+        records.replace = replace
+        turn.callback(None)
+        self.assertEqual(self.job(id).state, "done")
 
     def test_key(self) -> None:
         """A job ends when its key is revoked, or has another secret."""

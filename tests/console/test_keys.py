@@ -6,7 +6,7 @@ from typing import Any
 
 from storagegate.storage.embedded.keyadmin import openForTools
 from tests.console.fixture import ConsoleCase
-from tests.support.clients import ROOT
+from tests.support.clients import ROOT, ToolFailed
 from tests.wire.s3.fixture import eventually, runKeys
 
 
@@ -63,6 +63,19 @@ class NewKeyTests(ConsoleCase):
         shown = self.call("GET", f"keys/{plain.accessKey}", None, plain)
         self.assertEqual((shown.status, shown.json["policy"]), (200, "readonly"))
 
+    def test_policyWithoutParent(self) -> None:
+        """A key that nothing bounds has no session policy, which would not be evaluated."""
+        account = f"account-of-{self.makeName()}"
+        answer = self.call("POST", "keys", {"account": account, "sessionPolicy": "{}"})
+        self.assertEqual((answer.status, answer.json["error"]), (400, "INVALID_ARGUMENT"))
+        self.assertEqual(answer.json["details"], {"field": "sessionPolicy"})
+        file = self.makeDirectory() / "own.json"
+        file.write_text('{"Statement": []}')
+        arguments = (*self.daemon.storeArguments, "--account", account, "--policy-file", file)
+        with self.assertRaises(ToolFailed):
+            runKeys("create", *arguments)
+        self.assertEqual(self.call("GET", f"keys?find={account}").json["items"], [])
+
     def test_taken(self) -> None:
         """A service key does not take the name of another key."""
         account = f"account-of-{self.makeName()}"
@@ -79,13 +92,32 @@ class NewKeyTests(ConsoleCase):
         self.assertEqual((answer.status, answer.json["error"]), (409, "EntityAlreadyExists"))
         self.assertEqual(self.call("GET", f"keys/{taken}").json["parent"], "")
 
+    def revision(self, account: str) -> int:
+        """Return the revision of an account."""
+        with closing(openForTools(str(self.daemon.data / "catalog.sqlite"))) as catalog:
+            found = catalog.identities().get(account)
+        return 0 if found is None else found.revision
+
+    def test_keyEdits(self) -> None:
+        """Each edit of a key is a change of its account, which exists no longer than the key."""
+        account = f"account-of-{self.makeName()}"
+        made = self.call("POST", "keys", {"account": account}).json["accessKey"]
+        arguments = (*self.daemon.storeArguments, "--access-key", made)
+        seen = [self.revision(account)]
+        self.assertEqual(self.call("PATCH", f"keys/{made}", {"note": "n"}).status, 200)
+        seen.append(self.revision(account))
+        runKeys("edit", *arguments, "--policy", "readonly")
+        seen.append(self.revision(account))
+        self.assertEqual(seen, sorted(set(seen)))
+        shown = self.call("PATCH", f"keys/{made}", {"disabled": True}).json
+        self.assertEqual((shown["note"], shown["policy"]), ("n", "readonly"))
+        self.assertIn(account, self.call("GET", "accounts").json["accounts"])
+        self.assertEqual(self.call("DELETE", f"keys/{made}").status, 204)
+        self.assertNotIn(account, self.call("GET", "accounts").json["accounts"])
+
     def test_userKeyEdits(self) -> None:
         """Each edit of a user's key is a change of its account, with which IAM's do not mix."""
         account = f"account-of-{self.makeName()}"
-
-        def revision() -> int:
-            with closing(openForTools(str(self.daemon.data / "catalog.sqlite"))) as catalog:
-                return catalog.identities()[account].revision
 
         def change(operation: str, **fields: str) -> Any:
             body = {"account": account, **fields}
@@ -97,7 +129,7 @@ class NewKeyTests(ConsoleCase):
         made = [change("CreateAccessKey", userName="ann")["accessKey"] for _ in range(2)]
         first, second = (each["accessKeyId"] for each in made)
         arguments = (*self.daemon.storeArguments, "--access-key")
-        seen = [revision()]
+        seen = [self.revision(account)]
         for edit in (
             lambda: self.call("PATCH", f"keys/{first}", {"note": "n"}),
             lambda: self.call("DELETE", f"keys/{first}"),
@@ -105,7 +137,7 @@ class NewKeyTests(ConsoleCase):
             lambda: runKeys("revoke", *arguments, second),
         ):
             edit()
-            seen.append(revision())
+            seen.append(self.revision(account))
         self.assertEqual(seen, sorted(set(seen)))
         left = {first, second}
         keys = f"keys?find={account}"

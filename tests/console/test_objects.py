@@ -67,6 +67,19 @@ class ListTests(ConsoleCase):
         gone = self.call("DELETE", f"{path}?versionId={first}").json
         self.assertEqual(gone, {"versionId": first, "isDeleteMarker": False})
 
+    def test_movedVersion(self) -> None:
+        """The current version can be moved by its id; another one is refused, and not copied."""
+        bucket = self.makeBucket()
+        self.s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        path = self.objectPath(bucket, "k")
+        first, second = (self.call("PUT", path, b"1").json["versionId"] for _ in range(2))
+        body = {"toKey": "to", "move": True}
+        refused = self.call("POST", f"{path}/copy?versionId={first}", body)
+        self.assertEqual((refused.status, refused.json["error"]), (400, "INVALID_ARGUMENT"))
+        self.assertEqual(self.call("GET", self.objectPath(bucket, "to")).status, 404)
+        self.assertEqual(self.call("POST", f"{path}/copy?versionId={second}", body).status, 200)
+        self.assertEqual(self.call("GET", path).status, 404)
+
 
 class ObjectTests(ConsoleCase):
     """One object."""

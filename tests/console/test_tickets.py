@@ -3,11 +3,12 @@
 import io
 import shutil
 import subprocess
+import time
 import zipfile
 from urllib.request import urlopen
 
 from tests.console.fixture import ConsoleCase, Reply
-from tests.support.clients import ROOT
+from tests.support.clients import ROOT, Account
 
 HOSTILE = ("../../etc/passwd", "a/../b", "/rooted", "a\\..\\b", "c:x", "a//b", "..", "x\x01y")
 
@@ -168,3 +169,19 @@ class ShareTests(ConsoleCase):
             self.assertEqual(self.call("POST", path, wrong).status, 400)
         self.assertEqual(self.call("POST", path, {"key": "gone"}).status, 404)
         self.assertNotIn(ROOT.secretKey, shared.json["url"])
+
+    def test_expiringKey(self) -> None:
+        """A link says that it ends with the key that signs it."""
+        bucket = self.makeBucket()
+        self.s3.put_object(Bucket=bucket, Key="k", Body=b"abc")
+        expiresMs = int(time.time() * 1000) + 3600_000
+        made = self.call("POST", "keys", {"account": "root", "expiresMs": expiresMs}).json
+        account = Account(made["accessKey"], made["secretKey"])
+        ends = []
+        for seconds in (60, 86400):
+            body = {"key": "k", "expiresSeconds": seconds}
+            ends.append(
+                self.call("POST", f"buckets/{bucket}/share", body, account).json["expiresMs"]
+            )
+        self.assertLess(ends[0], expiresMs)
+        self.assertEqual(ends[1], expiresMs)

@@ -4,6 +4,7 @@
 // The token is kept by the tab, and handed to other tabs of the console by a channel.
 
 const TOKEN = "storagegate-token";
+const FIELD = "X-Console-Token";
 // Whether some tab has signed in and none has signed out since.
 const OPEN = "storagegate-open";
 const BASE = new URL("api/v1/", document.baseURI);
@@ -139,7 +140,7 @@ export const segment = (text) => encodeURIComponent(/^~*\.\.?$/.test(text) ? "~"
 
 function tokenField() {
   const token = sessionStorage.getItem(TOKEN);
-  return token ? { "X-Console-Token": token } : {};
+  return token ? { [FIELD]: token } : {};
 }
 
 function offline() {
@@ -147,10 +148,11 @@ function offline() {
   return new APIError(0, "OFFLINE", "The server does not answer");
 }
 
-// The error of an answer. `field` returns a field of its head.
-function refusal(path, status, reason, text, field) {
+// The error of an answer. `field` returns a field of its head; `sent` are those of the request.
+function refusal(path, status, reason, text, field, sent) {
   const { error = "HTTP_" + status, message = reason, details } = parsed(text) || {};
-  if (status === 401 && path !== "session" && state.session) forget(true);
+  // It may be of a session before this one.
+  if (status === 401 && path !== "session" && sent[FIELD] === sessionStorage.getItem(TOKEN)) forget(true);
   const trace = field("X-Trace-Id") || field("X-Request-Id");
   const failure = new APIError(status, error, message, details, trace);
   failure.retryAfter = Number(field("Retry-After")) || 0;
@@ -178,7 +180,7 @@ async function send(method, path, { query, body, raw, signal, headers }, read) {
   }
   if (!state.online) change({ online: true });
   if (response.ok) return text;
-  throw refusal(path, response.status, response.statusText, text, (name) => response.headers.get(name));
+  throw refusal(path, response.status, response.statusText, text, (name) => response.headers.get(name), fields);
 }
 
 function parsed(text) {
@@ -228,7 +230,8 @@ export function sendFile(path, raw, { headers, signal, progress, stallMs = 60000
       act();
     };
     request.open("PUT", url(path));
-    for (const [name, value] of Object.entries({ ...headers, ...tokenField() }))
+    const fields = { ...headers, ...tokenField() };
+    for (const [name, value] of Object.entries(fields))
       request.setRequestHeader(name, value);
     request.upload.onprogress = ({ loaded }) => {
       moved();
@@ -240,7 +243,7 @@ export function sendFile(path, raw, { headers, signal, progress, stallMs = 60000
         const text = request.responseText;
         if (!state.online) change({ online: true });
         if (request.status >= 200 && request.status < 300) done(parsed(text));
-        else failed(refusal(path, request.status, request.statusText, text, field));
+        else failed(refusal(path, request.status, request.statusText, text, field, fields));
       } catch (error) {
         failed(error);
       }

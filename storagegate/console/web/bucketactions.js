@@ -43,7 +43,7 @@ export function contentOf({ versioning, objects, older, bytes: size, uploads, up
   if (older) parts.push(counted("version", older));
   if (versioning) parts.push(say("bucket.what.marker"));
   if (uploads) parts.push(counted("upload", uploads));
-  return say("bucket.what", { parts: words.format(parts), size: bytes(size + uploadBytes) });
+  return say("bucket.what", { parts: words.format(parts), size: size === null ? "–" : bytes(size + uploadBytes) });
 }
 
 // `onDone(job)` gets the job that empties the bucket.

@@ -1,6 +1,6 @@
 // The policy of a bucket: what it grants in sentences, its statements as a form, and the same document as JSON beside it.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { AccessCheck } from "./accesscheck.js";
 import { APIError, call, has, segment } from "./api.js";
 import { ChangeForm, inField } from "./bucketforms.js";
@@ -203,8 +203,8 @@ export function Policy({ bucket, info, document, save, remove, examples, stateme
   }
   const statements = statementsOf(policy);
   if (!fault && !statements) fault = say("setting.malformed", { name: say("setting.name.policy") });
-  useEffect(() => setRefusal(null), [text]);
-  useEffect(() => {
+  useLayoutEffect(() => setRefusal(null), [text]);
+  useLayoutEffect(() => {
     if (wanted && rows.current) rows.current.children[wanted - 1]?.scrollIntoView({ block: "center" });
   }, []);
   const put = (changed) => setText(write({ ...policy, Statement: changed }));

@@ -99,7 +99,13 @@ export function DeleteSelection({ bucket, info, prefix, selection, reload, onClo
     const { failed, markers } = all || !keys.length
       ? { failed: [], markers: [] } : await deleteObjects(bucket, keys.map((key) => ({ key })));
     for (const folder of folders)
-      jobs.push(await call("POST", "jobs", { body: { kind: "deletePrefix", bucket, prefix: folder } }));
+      try {
+        jobs.push(await call("POST", "jobs", { body: { kind: "deletePrefix", bucket, prefix: folder } }));
+      } catch (error) {
+        // What was done is not done again.
+        if (!jobs.length && !keys.length) throw error;
+        failed.push({ key: folder, error: error.message });
+      }
     const first = failed.length && shown(failed[0].key) + ": " + failed[0].error;
     if (failed.length) announce(say("objects.notDeleted", { count: number(failed.length), first }));
     else if (!all && keys.length) announceDeleted(bucket, keys.length, markers, reload);

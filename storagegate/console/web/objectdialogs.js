@@ -33,7 +33,6 @@ addTexts({
   "object.renameLabel": "Rename",
   "object.copied": "Copied to {name}",
   "object.moved": "Moved to {name}",
-  "object.noSlash": "A name has no slash; use Move to for another folder",
   "object.folderThere": "The folder {name} exists already",
   "object.folderName": "Name of the folder",
   "object.createFolder": "Create folder",

@@ -49,12 +49,10 @@ addTexts({
   "folder.taken": "{name} already has objects. Choose another name, or use Move to merge both.",
   "folder.merges": "{name} already has objects: those with the same names are replaced.",
   "folder.inside": "A folder cannot be copied or moved into itself",
-  "folder.noSlash": "A name has no slash; use Move to for another folder",
   "selection.copyTitle": "Copy {count} selected",
   "selection.moveTitle": "Move {count} selected",
   "selection.copied": "{count} copied to {to}",
   "selection.moved": "{count} moved to {to}",
-  "selection.failed": "{count} failed, the first: {first}",
   "selection.running": "{done} of {count}",
   "selection.tag": "Add tags",
   "selection.tags": "Tags",
@@ -129,7 +127,7 @@ export function RenameFolder({ bucket, folder, onClose, onDone }) {
   const before = folder.slice(0, -1).split("/").pop();
   const [typed, setTyped] = useState(before);
   async function submit() {
-    if (typed.includes("/")) throw placed(say("folder.noSlash"));
+    if (typed.includes("/")) throw placed(say("object.noSlash"));
     const toPrefix = folderOf(folder.slice(0, -1)) + typed + "/";
     if (await hasObjects(bucket, toPrefix)) throw placed(say("folder.taken", { name: shown(typed) + "/" }), "ALREADY_EXISTS");
     onDone([await start({ kind: "movePrefix", bucket, prefix: folder, toPrefix, replaces: false })]);
@@ -170,18 +168,20 @@ function SelectionForm({ bucket, prefix, selection, move, onClose, onDone }) {
   async function submit() {
     const jobs = [];
     const failed = [];
-    for (const name of names.filter((each) => each.endsWith("/"))) jobs.push(await begin(name));
-    for (const name of names.filter((each) => !each.endsWith("/"))) {
+    // Folders first: what is wrong with their target is shown before anything has begun.
+    for (const name of names.sort((a, b) => b.endsWith("/") - a.endsWith("/"))) {
       if (isClosed.current) return;
       try {
-        await call("POST", objectPath(bucket, name) + "/copy", { body: { toBucket, toKey: targetOf(name), move } });
+        if (name.endsWith("/")) jobs.push(await begin(name));
+        else await call("POST", objectPath(bucket, name) + "/copy", { body: { toBucket, toKey: targetOf(name), move } });
       } catch (error) {
+        if (name.endsWith("/") && !jobs.length) throw error;
         failed.push([name, error.message]);
       }
       setDone((before) => before + 1);
     }
     announce(failed.length
-      ? say("selection.failed", { count: number(failed.length), first: shown(failed[0][0]) + ": " + failed[0][1] })
+      ? say("objects.jobFailed", { count: number(failed.length), first: shown(failed[0][0]) + ": " + failed[0][1] })
       : say(move ? "selection.moved" : "selection.copied", { count, to: toBucket + "/" + shown(folder) }));
     onDone(jobs, failed.map(([name]) => name));
   }

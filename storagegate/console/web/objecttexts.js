@@ -63,4 +63,5 @@ addTexts({
   "objects.rename": "Rename…",
   "objects.showVersions": "Show versions",
   "objects.wholeBucket": "the whole bucket",
+  "object.noSlash": "A name has no slash; use Move to for another folder",
 });

@@ -8,7 +8,6 @@ import { changeSettings } from "./settings.js";
 import { Dialog, html, Icon } from "./ui.js";
 
 addTexts({
-  "palette.find": "Search or jump to",
   "palette.theme": "Theme: {theme}",
   "palette.nothing": "Nothing found",
   "palette.buckets": "Buckets",
@@ -122,7 +121,7 @@ export function Palette({ pages, onClose, onKeys }) {
   return html`
     <${Dialog} title=${say("app.palette")} onClose=${onClose} kind="palette">
       <${Icon} name="search" /><input type="search" role="combobox" aria-expanded="true" aria-controls="commands" autofocus
-        aria-label=${say("palette.find")} placeholder=${say("palette.find")} value=${typed}
+        aria-label=${say("app.palette")} placeholder=${say("app.palette")} value=${typed}
         aria-activedescendant=${found.length ? "command-" + at : undefined} onKeyDown=${pressed}
         onInput=${(event) => {
           setTyped(event.target.value);

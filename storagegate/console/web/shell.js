@@ -1,6 +1,6 @@
 // The frame of all pages: navigation, the bar without a connection, commands and their keys.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { APIError, call, has, signOut, state } from "./api.js";
 import { say } from "./messages.js";
 import { current, go, link, useRoute } from "./router.js";
@@ -137,7 +137,8 @@ export function Shell() {
     setOverlay(kind);
     import("./palette.js").then((module) => setOverlays(module));
   }
-  useEffect(() => {
+  // A key may come with the first drawing.
+  useLayoutEffect(() => {
     function pressed(event) {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
         event.preventDefault();

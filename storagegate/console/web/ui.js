@@ -373,7 +373,7 @@ export function LiveRegion() {
     setIsHeld(false);
     action.act();
   };
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!action) return undefined;
     const pressed = (event) => {
       const isUndo = (event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "z";

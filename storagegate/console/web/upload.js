@@ -101,6 +101,7 @@ class Uploads {
   sessionChanged() {
     if (!state.session || (this.accessKey && state.session.accessKey !== this.accessKey)) {
       // The files are of the one who has signed out.
+      for (const each of this.sources) each.isCancelled = true;
       for (const item of this.items) this.interrupt(item, "paused");
       Object.assign(this, { items: [], done: [], sources: [], isPaused: false, holdUntil: 0 });
       this.reset();

@@ -396,6 +396,19 @@ class BothTests(CommandCase):
             gone = self.both("buckets", "delete", name)
             self.assertEqual((gone[0], gone[0].code), (gone[1], 1))
 
+    def test_unknownFigures(self) -> None:
+        """A key that reaches only some objects of a bucket does not see its figures."""
+        name = self.makeBucket()
+        self.s3.put_object(Bucket=name, Key="a/b", Body=b"x")
+        account = self.issueKey("root", "--bucket", name, "--prefix", "a/*")
+        words = ("--prefix", name)
+        shown = self.succeed(self.remote("buckets", "list", *words, account=account)).output
+        self.assertIn(" -  ", shown.splitlines()[-1])
+        usage = self.succeed(self.remote("buckets", "usage", *words, account=account)).output
+        self.assertEqual(usage.splitlines()[-1].split(), ["all", "-", "-", "-", "-"])
+        both = self.remote("buckets", "usage", *words, "--json", account=account).json
+        self.assertIsNone(both["total"]["bytes"])
+
     @long("takes a second or more")
     def test_encryption(self) -> None:
         """The default encryption of a bucket is changed in parts, and shown as it is."""
