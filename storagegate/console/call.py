@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from storagegate.core.errors import codedError
 from storagegate.objects.accounts import ROLES, AccountKey, Identity
@@ -151,6 +151,16 @@ class ConsoleCall:
         return ConsoleCaller(identity, name, self.request, prefix)
 
 
+def copierOf(writer: "ConsoleCaller", bucket: str, key: bytes) -> "ConsoleCaller":
+    """
+    Return the caller of a copy.
+
+    @param writer: The caller that writes its target.
+    @param bucket: The bucket of its source; C{key} is the key.
+    """
+    return evolve(writer, operationName="CopyObject", copySource=f"/{bucket}/{key.decode()}")
+
+
 @define(eq=False)
 class ConsoleCaller:
     """
@@ -158,6 +168,7 @@ class ConsoleCaller:
 
     @ivar named: What the request names, under the names of policies.
     @ivar tags: The tags that the request gives to its object.
+    @ivar copySource: The source of a copy, as C{/bucket/key}; L{None} for none.
     """
 
     identity: Identity
@@ -167,6 +178,7 @@ class ConsoleCaller:
     clock: Callable[[], float] = time
     named: Mapping[bytes, bytes] = field(factory=dict)
     tags: Mapping[str, str] = field(factory=dict)
+    copySource: str | None = None
 
     @property
     def now(self) -> float:
@@ -207,8 +219,3 @@ class ConsoleCaller:
     def requestTags(self) -> Mapping[str, str]:
         """The tags that the request gives to its object."""
         return self.tags
-
-    @property
-    def copySource(self) -> None:
-        """Always L{None}: policies see no source of a copy."""
-        return

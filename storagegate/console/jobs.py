@@ -22,7 +22,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from storagegate.console.call import ConsoleCall, ConsoleCaller, placesFor, readKey
+from storagegate.console.call import ConsoleCall, ConsoleCaller, copierOf, placesFor, readKey
 from storagegate.console.objects import keptEncryption, namingTaken, removeSource
 from storagegate.console.services import ConsoleServices
 from storagegate.core.errors import ServiceError, codedError
@@ -447,6 +447,9 @@ class _Run:
             self._log.warn(
                 "console: cannot record the job {id}: {error}", id=self.job.id, error=str(error)
             )
+        except Exception:
+            # The work goes on, and its own next write fails as well.
+            self._log.failure("console: cannot record the job {id}", id=self.job.id)
 
     async def pages(
         self, take: Callable[[Sequence[str]], Awaitable[None]], prefix: str | None = None
@@ -642,7 +645,7 @@ async def _copy(run: _Run, key: str, target: str) -> ObjectRecord:
 
     async def copy() -> ObjectRecord:
         reader = run.caller("GetObject", "read", job.bucket, source)
-        writer = run.caller("PutObject", "write", target, copied)
+        writer = copierOf(run.caller("PutObject", "write", target, copied), job.bucket, source)
         _, record = await objects.object(reader, job.bucket, source)
         encryption = await keptEncryption(objects, writer, target, record)
         condition = WriteCondition(absent=not job.replaces)

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from storagegate.console.call import ANSWERED, ConsoleCall, ConsoleCaller, readKey
+from storagegate.console.call import ANSWERED, ConsoleCall, ConsoleCaller, copierOf, readKey
 from storagegate.console.paging import MOST, checkLimit
 from storagegate.console.reads import sendObject
 from storagegate.console.settings import Target, readSetting, removeSetting, storeSetting
@@ -338,7 +338,7 @@ async def changeObject(call: ConsoleCall, query: VersionQuery, body: ObjectChang
     bucket, key = call.params["bucket"], call.key
     objects = call.services.objects
     reader = call.caller("GetObject", "read", bucket, key)
-    writer = call.caller("PutObject", "write", bucket, key)
+    writer = copierOf(call.caller("PutObject", "write", bucket, key), bucket, key)
 
     async def copy() -> tuple[Bucket, ObjectRecord]:
         _, source = await objects.object(reader, bucket, key, query.versionId)
@@ -372,7 +372,7 @@ async def copyObject(call: ConsoleCall, query: VersionQuery, body: CopyTarget) -
     call.note(toBucket=toBucket, toKey=body.toKey, move=body.move)
     objects = call.services.objects
     reader = call.caller("GetObject", "read", bucket, key)
-    writer = call.caller("PutObject", "write", toBucket, toKey)
+    writer = copierOf(call.caller("PutObject", "write", toBucket, toKey), bucket, key)
     remover = call.caller("DeleteObject", "write", bucket, key) if body.move else None
     condition = WriteCondition(absent=True)
 

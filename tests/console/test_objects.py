@@ -210,6 +210,34 @@ class ObjectTests(ConsoleCase):
         upload = self.call("PUT", self.objectPath(bucket, "q"), b"x", account)
         self.assertEqual(upload.status, 403)
 
+    @long("issues a key")
+    def test_copySourceOfPolicy(self) -> None:
+        """A policy can forbid copies of a source, as in S3: by a call, a change and a job."""
+        account = self.issueKey("copying")
+        client = botoClient(self.endpoint, account)
+        bucket = self.makeName()
+        client.create_bucket(Bucket=bucket)
+        for key in ("open/k", "secret/k"):
+            client.put_object(Bucket=bucket, Key=key, Body=b"x")
+        deny = {
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:PutObject",
+            "Resource": f"arn:aws:s3:::{bucket}/*",
+            "Condition": {"StringLike": {"s3:x-amz-copy-source": f"{bucket}/secret/*"}},
+        }
+        policy = {"Version": "2012-10-17", "Statement": [deny]}
+        setting = f"buckets/{bucket}/settings/policy"
+        self.assertEqual(self.call("PUT", setting, policy, account).status, 204)
+        for key, isAllowed in (("open/k", True), ("secret/k", False)):
+            path = self.objectPath(bucket, key)
+            copied = self.call("POST", f"{path}/copy", {"toKey": f"copy/{key}"}, account)
+            changed = self.call("PATCH", path, {"metadata": {"c": "d"}}, account)
+            wanted = (200, 200) if isAllowed else (403, 403)
+            self.assertEqual((copied.status, changed.status), wanted, key)
+        upload = self.call("PUT", self.objectPath(bucket, "secret/k"), b"y", account)
+        self.assertEqual(upload.status, 200)
+
     def test_customerKey(self) -> None:
         """An object with a client's key is described and deleted, but not read or copied."""
         bucket = self.makeBucket()
