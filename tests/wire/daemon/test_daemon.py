@@ -446,7 +446,7 @@ class SignalTests(DaemonCase):
         self.assertIn("stopping", daemon.log)
 
     def test_interruptedStart(self) -> None:
-        """SIGINT stops in order also while the start collects garbage, where exceptions are lost."""
+        """SIGINT stops in order also while the start collects garbage and loses exceptions."""
         daemon = Daemon(self.data, program=INTERRUPTED)
         self.addCleanup(daemon.kill)
         daemon.start()
