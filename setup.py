@@ -7,10 +7,20 @@ directory, and makes the files of the console from their sources.
 
 import runpy
 import shutil
+import sys
 from pathlib import Path
 
 from setuptools import find_namespace_packages, setup
 from setuptools.command.build_py import build_py
+
+LEAST = (3, 11)
+"""C{python_requires} of setup.cfg, which pip before 24 checks only after the requirements."""
+
+if sys.version_info < LEAST:
+    sys.exit(
+        f"storagegate needs Python {LEAST[0]}.{LEAST[1]} or newer, and this is Python"
+        f" {sys.version_info[0]}.{sys.version_info[1]}"
+    )
 
 
 class Build(build_py):

@@ -195,6 +195,14 @@ class PageTests(SynchronousTestCase):
             for title in re.findall(r"^\.\. csv-table:: ?(.*)$", page.read_text(), re.MULTILINE):
                 self.assertTrue(table(page, title), (page, title))
 
+    def test_titles(self) -> None:
+        """Every page begins with its title, and no heading has its underline on the same line."""
+        for page in pages():
+            text = page.read_text()
+            self.assertTrue(re.match(r"\S.*\n={2,}\n", text), page)
+            joined = [line for line in text.splitlines() if re.match(r"\w[^`]* ([=~.-])\1+$", line)]
+            self.assertEqual(joined, [], page)
+
     @long("takes seconds")
     def test_markup(self) -> None:
         """Every page is what reStructuredText can read."""

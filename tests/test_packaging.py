@@ -1,6 +1,8 @@
 """What is built from the checkout: a wheel without what is gone, an sdist that has everything."""
 
+import runpy
 import shutil
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -98,6 +100,17 @@ class BoundTests(SynchronousTestCase):
         for requirement in requirements:
             self.assertRegex(requirement, r"^[a-z0-9.\[\]-]+>=[0-9.]+(,<[0-9.]+)?$")
         self.assertIn("install_requires", (CHECKOUT / ".ci" / "oldest").read_text())
+
+    def test_oldPython(self) -> None:
+        """A build with a Python that is too old ends with a line that says so."""
+        setup = ConfigParser()
+        setup.read(CHECKOUT / "setup.cfg")
+        least = setup["options"]["python_requires"].removeprefix(">=")
+        self.patch(sys, "version_info", (3, 10, 13))
+        error = self.assertRaises(SystemExit, runpy.run_path, str(CHECKOUT / "setup.py"))
+        self.assertEqual(
+            error.code, f"storagegate needs Python {least} or newer, and this is Python 3.10"
+        )
 
     def test_news(self) -> None:
         """Each change has a file whose kind the release knows."""

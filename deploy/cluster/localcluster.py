@@ -400,8 +400,8 @@ class LocalCluster:
                         f"{each.name} has ended; its last line is: {_lastLine(each.log)}"
                     )
             if time.monotonic() > end:
-                log = waited[0].log if waited else self.directory
-                raise LocalError(f"no {what} after {START_SECONDS:.0f} s; see {log}")
+                logs = self.directory / "*" / f"{name}.log" if name else self.directory
+                raise LocalError(f"waited {START_SECONDS:.0f} s for {what}; see {logs}")
             time.sleep(_PAUSE_SECONDS)
 
     def _isReplicated(self) -> bool:
@@ -414,7 +414,7 @@ class LocalCluster:
 
     def _makeBucket(self) -> None:
         at = f"http://{self.machines['one']}:{self.ports['upstreamPort']}/"
-        self._wait(lambda: _get(at)[0] != 0, "store of blobs", "upstream")
+        self._wait(lambda: _get(at)[0] != 0, "the store of blobs", "upstream")
         made = self.directory / "upstream" / "bucket"
         if not made.exists():
             self.command("upstream", "buckets", "create", "blobs")

@@ -174,7 +174,9 @@ def loadTarget(name: str) -> Any:
         raise CommandError(str(error), MISUSED) from error
     if len(targets) != 1:
         known = ", ".join(f"{module}:{key}" for key in targets)
-        reason = f"has several: {known}" if known else "is no gateway, application or service"
+        reason = (
+            f"has several: {known}" if known else "is not a gateway, an application or a service"
+        )
         raise CommandError(f"{name} {reason}", MISUSED)
     return next(iter(targets.values()))
 

@@ -28,7 +28,7 @@ def importTarget(target: str) -> Any:
         if file is not None:
             module = file[1].strip("./").replace(os.sep, ".")
             hint = f"such as {module}:app, instead of a file"
-        raise CommandError(f"{target} is no MODULE:APP, {hint}", MISUSED)
+        raise CommandError(f"{target} is not MODULE:APP, {hint}", MISUSED)
     name, path, call = match.groups()
     found: Any = importModule(name)
     for part in path.split("."):
@@ -65,7 +65,7 @@ def _called(target: str, function: Any) -> Any:
     @raise CommandError: If it is no function, has parameters, or is asynchronous.
     """
     if not callable(function):
-        raise CommandError(f"{target}: {target[:-2]} is no function: omit ()", MISUSED)
+        raise CommandError(f"{target}: {target[:-2]} is not a function: omit ()", MISUSED)
     try:
         signature(function).bind()
     except TypeError:

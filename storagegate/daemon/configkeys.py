@@ -24,6 +24,7 @@ PREFIX = "STORAGEGATE_"
 
 Reader = Callable[[object], Any]
 
+_ENDPOINT = re.compile(r"[A-Za-z][\w.+-]*:", re.ASCII)
 _HOST_PORT = re.compile(r"(?:\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})", re.ASCII)
 _REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -56,10 +57,11 @@ def _readText(value: object) -> str:
 
 def _readEndpoint(value: object) -> str | None:
     """Accept an endpoint description, which its plugin validates; C{off} becomes C{None}."""
-    if not isinstance(value, str):
+    if value == "off":
+        return None
+    if not isinstance(value, str) or _ENDPOINT.match(value) is None:
         raise ValueError("expected an endpoint such as tcp:9000, or off")
-    text = _readText(value)
-    return None if text == "off" else text
+    return _readText(value)
 
 
 def _readHostPort(value: object) -> str | None:

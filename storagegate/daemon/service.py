@@ -220,9 +220,10 @@ class ProcessService(Service):
 
         @raise SystemExit: If a listener cannot be bound.
         """
+        # First: the collection of garbage below loses the exception of Python's own SIGINT handler.
+        self._signals.install()
         self._parts.tuneProcess()
         self._parts.configure(self._configuration)
-        self._signals.install()
 
     def stopService(self) -> Deferred[None]:
         """Shut down gracefully."""

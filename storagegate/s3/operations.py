@@ -45,9 +45,13 @@ def _ok(root: str, content: str = "") -> StaticResponse:
     return StaticResponse(document(root, content))
 
 
-_Setting = tuple[str, str, str, StaticResponse | str]
+_Setting = tuple[str, str, str, StaticResponse | str | None]
 
-_NOT_IMPLEMENTED = StaticResponse(code="NotImplemented")
+
+def _notImplemented(name: str) -> StaticResponse:
+    """@param name: Amazon's name of the operation."""
+    return StaticResponse(code="NotImplemented", message=f"storagegate does not implement {name}")
+
 
 # HTTP methods by the verb of the operation's name.
 _METHODS = {
@@ -57,9 +61,10 @@ _METHODS = {
     "Delete": b"DELETE",
 }
 
-# Selector, verbs and noun of Amazon's names, and the response to a read: a document or an error
-# code. The responses match S3's for a new bucket, except where a client relies on an older default:
-# ownershipControls and publicAccessBlock respond as for a bucket that was made before 2023.
+# Selector, verbs and noun of Amazon's names, and the response to a read: a document, an error code,
+# or None if reads are not implemented either. The responses match S3's for a new bucket, except
+# where a client relies on an older default: ownershipControls and publicAccessBlock respond as for
+# a bucket that was made before 2023.
 _BUCKET_SETTINGS: tuple[_Setting, ...] = (
     ("abac", "Get Put", "BucketAbac", _ok("AbacStatus", "<Status>Disabled</Status>")),
     ("accelerate", "Get Put", "BucketAccelerateConfiguration", _ok("AccelerateConfiguration")),
@@ -81,7 +86,7 @@ _BUCKET_SETTINGS: tuple[_Setting, ...] = (
             f"metadata{kind}Table",
             "Update",
             f"BucketMetadata{kind}TableConfiguration",
-            _NOT_IMPLEMENTED,
+            None,
         )
         for kind in ("Annotation", "Inventory", "Journal")
     ),
@@ -110,12 +115,12 @@ _BUCKET_LISTS = (
 )
 
 _OBJECT_SETTINGS: tuple[_Setting, ...] = (
-    ("annotation", "List", "ObjectAnnotations", _NOT_IMPLEMENTED),
-    ("annotation", "Put Delete", "ObjectAnnotation", _NOT_IMPLEMENTED),
-    ("encryption", "Update", "ObjectEncryption", _NOT_IMPLEMENTED),
-    ("renameObject", "Rename", "Object", _NOT_IMPLEMENTED),
-    ("restore", "Restore", "Object", _NOT_IMPLEMENTED),
-    ("select", "Select", "ObjectContent", _NOT_IMPLEMENTED),
+    ("annotation", "List", "ObjectAnnotations", None),
+    ("annotation", "Put Delete", "ObjectAnnotation", None),
+    ("encryption", "Update", "ObjectEncryption", None),
+    ("renameObject", "Rename", "Object", None),
+    ("restore", "Restore", "Object", None),
+    ("select", "Select", "ObjectContent", None),
 )
 
 
@@ -124,11 +129,12 @@ def _settings(level: Level, rows: Iterable[_Setting]) -> Iterator[S3Operation]:
     for selector, verbs, noun, response in rows:
         read = StaticResponse(code=response) if isinstance(response, str) else response
         for verb in verbs.split():
-            method = _METHODS[verb]
+            name, method = verb + noun, _METHODS[verb]
             if method == b"GET":
-                yield S3Operation(verb + noun, method, level, "read", read, selector)
+                handler = read or _notImplemented(name)
+                yield S3Operation(name, method, level, "read", handler, selector)
             else:
-                yield S3Operation(verb + noun, method, level, change, _NOT_IMPLEMENTED, selector)
+                yield S3Operation(name, method, level, change, _notImplemented(name), selector)
 
 
 def _listRows() -> Iterator[_Setting]:
@@ -136,7 +142,7 @@ def _listRows() -> Iterator[_Setting]:
         noun = f"Bucket{kind}Configuration"
         yield selector, "List", f"{noun}s", _ok(root, "<IsTruncated>false</IsTruncated>")
         yield f"{selector}&id", "Get", noun, "NoSuchConfiguration"
-        yield selector, "Put Delete", noun, _NOT_IMPLEMENTED
+        yield selector, "Put Delete", noun, None
 
 
 # The API reference requires a digest of these documents.
@@ -295,8 +301,8 @@ _STORED = (
     ),
     # A session of a directory bucket, and an append of other servers: both resemble plain
     # operations.
-    _row(b"GET", "bucket", "list", _NOT_IMPLEMENTED, "session", "CreateSession"),
-    _row(b"PUT", "object", "write", _NOT_IMPLEMENTED, "append", "AppendObject"),
+    _row(b"GET", "bucket", "list", _notImplemented("CreateSession"), "session", "CreateSession"),
+    _row(b"PUT", "object", "write", _notImplemented("AppendObject"), "append", "AppendObject"),
     _row(b"HEAD", "bucket", "list", buckets.headBucket),
     _row(b"PUT", "bucket", "admin", buckets.createBucket, documentLimit=BUCKET_LIMIT),
     _row(b"DELETE", "bucket", "admin", buckets.deleteBucket),

@@ -442,6 +442,7 @@ def _readPort(address: int | str, hostname: str) -> tuple[str, int]:
     host, _, digits = str(address).rpartition(":")
     if not digits.isascii() or not digits.isdigit() or int(digits) > _MAX_PORT:
         raise ValueError(
-            f"{address!r} is no address: it is a port, HOST:PORT, unix:PATH or an endpoint string"
+            f"{address!r} is not an address: expected a port, HOST:PORT, unix:PATH or an endpoint"
+            " string"
         )
     return host.strip("[]") or hostname, int(digits)

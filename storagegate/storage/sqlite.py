@@ -184,7 +184,7 @@ class SQLiteFile:
             (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
-                raise self._kind.error(f"{self.path} is no database") from error
+                raise self._kind.error(f"{self.path} is not a database") from error
             raise
         if mode != "wal" and self.path != MEMORY:
             text = f"{self.path} is on a file system that processes cannot share"

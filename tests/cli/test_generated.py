@@ -151,8 +151,8 @@ class ProtoTests(GeneratedCase):
         for name, text in (
             ("nothing", "there is no module nothing"),
             (f"{self.module}:nothing", "has no nothing"),
-            (f"{self.module}:Note", "is no gateway, application or service"),
-            ("os", "os is no gateway, application or service"),
+            (f"{self.module}:Note", "is not a gateway, an application or a service"),
+            ("os", "os is not a gateway, an application or a service"),
         ):
             code, _, errors = self.execute("proto", name)
             self.assertEqual(code, 2, name)

@@ -61,18 +61,21 @@ class TargetTests(SynchronousTestCase):
         self.module.later = later
         self.module.withPort = lambda port: self.module.app
         for target, message in (
-            ("notesmodule", "notesmodule is no MODULE:APP, as in notes:app"),
-            ("notes app:app", "notes app:app is no MODULE:APP, as in notes:app"),
+            ("notesmodule", "notesmodule is not MODULE:APP, as in notes:app"),
+            ("notes app:app", "notes app:app is not MODULE:APP, as in notes:app"),
             (
                 "./shop/notes.py",
-                "./shop/notes.py is no MODULE:APP, such as shop.notes:app, instead",
+                "./shop/notes.py is not MODULE:APP, such as shop.notes:app, instead",
             ),
-            ("notes.py:app", "notes.py:app is no MODULE:APP, such as notes:app, instead of a file"),
+            (
+                "notes.py:app",
+                "notes.py:app is not MODULE:APP, such as notes:app, instead of a file",
+            ),
             ("nothere.module:app", "there is no module nothere in /"),
             ("notesmodule:nothing", "notesmodule has no nothing"),
             ("notesmodule:number", "notesmodule:number is a int: no application, gRPC server"),
             ("notesmodule:create", "is a function: write notesmodule:create() to serve its result"),
-            ("notesmodule:number()", "notesmodule:number is no function: omit ()"),
+            ("notesmodule:number()", "notesmodule:number is not a function: omit ()"),
             ("notesmodule:withPort()", "the function needs arguments"),
             ("notesmodule:later()", "the function is asynchronous"),
         ):
@@ -81,7 +84,7 @@ class TargetTests(SynchronousTestCase):
             self.assertEqual(error.code, MISUSED)
         for addresses, message in (
             ({"grpc": "1"}, "--grpc: there is no grpc listener, only http"),
-            ({"http": "here"}, "--http: 'here' is no address"),
+            ({"http": "here"}, "--http: 'here' is not an address"),
         ):
             error = self.assertRaises(CommandError, self.load, "notesmodule:app", **addresses)
             self.assertIn(message, str(error))

@@ -215,6 +215,14 @@ class RefusalTests(ConfigurationCase):
             line = self.refused({key.name: value}, others)
             self.assertTrue(line.startswith(f"{key.name} (flag --{key.name}): "), line)
 
+    def test_endpoints(self) -> None:
+        """A port or an address where an endpoint belongs is refused, with an example of one."""
+        for value in ("9000", ":9000", "127.0.0.1:9000", "0.0.0.0:9000", "[::]:9000", "::1"):
+            line = self.refused({"s3": value})
+            self.assertIn("expected an endpoint such as tcp:9000, or off", line)
+        for value in ("tcp:9000", "tcp6:9000", "onion:80", "haproxy:tcp:80", "unix:/run/s3"):
+            self.assertEqual(load({"s3": value}, {}).listeners.s3, value)
+
     def test_wrongTypes(self) -> None:
         """A number where text belongs, or a truth value where a number belongs, is refused."""
         for line in ("workers = true", "workers = 1.0", "region = 1", "s3 = []", "service = [1]"):

@@ -309,11 +309,15 @@ class RowTests(SynchronousTestCase):
         self.assertTrue(all(row.documentLimit <= 4 << 20 for row in OPERATIONS.values()))
 
     def test_changesOfSettings(self) -> None:
-        """A setting that is not kept cannot be changed: 501, and no body is read."""
+        """
+        A setting that is not kept cannot be changed: 501, which names the operation, and no body is
+        read.
+        """
         for row in OPERATIONS.values():
             if isinstance(row.handler, StaticResponse) and row.method != b"GET":
                 error = self.assertRaises(S3Error, row.handler.bodyFor, "b")
                 self.assertEqual((error.code, error.status), ("NotImplemented", 501), row.name)
+                self.assertEqual(error.message, f"storagegate does not implement {row.name}")
 
     def test_absentSettings(self) -> None:
         """A setting that was never made is the error that S3 gives, naming the bucket."""
@@ -334,6 +338,9 @@ class RowTests(SynchronousTestCase):
             error = self.assertRaises(S3Error, handler.bodyFor, "photos")
             self.assertEqual((error.code, error.status), (code, status), target)
             self.assertEqual(error.fields, {"BucketName": "photos"})
+            if status == 501:
+                name = find(b"GET", target).name
+                self.assertEqual(error.message, f"storagegate does not implement {name}")
 
     def test_defaultSettings(self) -> None:
         """A setting with a default is the document that S3 gives, as a client reads it."""

@@ -98,7 +98,7 @@ class FileTests(UserCase):
         os.mkdir(self.directory)
         with open(self.path, "w") as file:
             file.write("hello " * 1000)
-        self.assertIn(f"{self.path} is no database", await self.unusable())
+        self.assertIn(f"{self.path} is not a database", await self.unusable())
         with open(self.path) as file:
             self.assertEqual(file.read(), "hello " * 1000)
 

@@ -152,7 +152,7 @@ class AddressTests(SynchronousTestCase):
         for given in ("", "http", "host:", "65536", -1, "1.2.3.4:http", "1_0", "+1", "٣"):
             for read in (readEndpoint, readHostPort):
                 error = self.assertRaises(ValueError, read, given, "127.0.0.1")
-                self.assertIn("it is a port, HOST:PORT", str(error))
+                self.assertIn("is not an address: expected a port, HOST:PORT", str(error))
 
     def test_workers(self) -> None:
         """A number of workers is a small whole number."""

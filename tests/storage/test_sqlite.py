@@ -219,7 +219,7 @@ class VersionTests(FileCase):
         """So is what is no database."""
         with open(self.path, "w") as stream:
             stream.write("hello " * 1000)
-        self.assertEqual(self.refused(self.file()), f"{self.path} is no database")
+        self.assertEqual(self.refused(self.file()), f"{self.path} is not a database")
         with open(self.path) as stream:
             self.assertEqual(stream.read(), "hello " * 1000)
 

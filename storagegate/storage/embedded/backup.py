@@ -319,7 +319,7 @@ class _Backup:
                 blobs += len(named)
                 for blob in set(batch).difference(named):
                     self._files.unlink(os.path.join(directory, blob))
-        self._report(f"{blobs} blobs linked")
+        self._report(f"{_counted(copy)} copied, {blobs} blobs linked")
 
     def _copyBlobs(self, copy: sqlite3.Connection, hold: BlobLayout) -> None:
         blobs = 0
@@ -332,7 +332,7 @@ class _Backup:
                     # The blob was missing before; the check reports it.
                     continue
                 blobs += 1
-        self._report(f"{blobs} blobs copied")
+        self._report(f"{_counted(copy)} and {blobs} blobs copied")
 
     def _copyCatalog(self, reader: sqlite3.Connection, hold: BlobLayout) -> str:
         """Copy the catalog from the pinned transaction, and end that; return the path."""
@@ -416,6 +416,13 @@ def _copyOpenDatabase(path: str, target: str) -> None:
     """Copy a database that other processes may have open."""
     with closing(sqlite3.connect(readOnlyURI(path), uri=True)) as connection:
         _copyDatabase(connection, target)
+
+
+def _counted(copy: sqlite3.Connection) -> str:
+    """Describe the content of a catalog. Small objects have no blob."""
+    [(objects,)] = copy.execute("SELECT count(*) FROM objects").fetchall()
+    [(buckets,)] = copy.execute("SELECT count(*) FROM buckets").fetchall()
+    return f"{objects} objects of {buckets} buckets"
 
 
 def _copyDatabase(connection: sqlite3.Connection, target: str) -> None:

@@ -88,7 +88,7 @@ def restore(
     if f"{target}/".startswith(f"{backup}/") or f"{backup}/".startswith(f"{target}/"):
         raise BackupError(f"{source} and {to} must not contain each other")
     if os.path.lexists(target) and not os.path.isdir(target):
-        raise BackupError(f"{to} is no directory")
+        raise BackupError(f"{to} is not a directory")
     if os.path.isdir(target) and set(os.listdir(target)) - {UNFINISHED}:
         raise BackupError(f"{to} is not empty")
     makeDirectory(os.path.dirname(target))

@@ -193,6 +193,8 @@ class CommandTests(ScriptCase):
         tables = [each for each in found if "gateway." in each["text"]]
         self.assertEqual([each["level"] for each in tables], ["problem", "ok", "problem"])
         self.assertIn("nonsense", tables[0]["text"])
+        keys = f"all keys outside the tables of the gateway are valid, in {path}"
+        self.assertIn(keys, [each["text"] for each in found if each["check"] == "configuration"])
         self.assertEqual(sys.path, before)
 
     def test_exposure(self) -> None:

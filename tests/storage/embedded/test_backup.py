@@ -101,7 +101,8 @@ class CopyTests(BackupCase):
     def test_whole(self) -> None:
         """Every object is in the copy, which is checked; the store goes on."""
         self.assertEqual(self.backUp(), 0)
-        self.assertEqual(self.reported, ["2 blobs linked", "the copy was verified"])
+        linked = "3 objects of 1 buckets copied, 2 blobs linked"
+        self.assertEqual(self.reported, [linked, "the copy was verified"])
         self.driver.put("bucket", b"later", b"3" * 5000)
         self.driver.delete("bucket", [b"one"])
         self.assertEqual(self.copied(), self.bodies)
@@ -146,7 +147,7 @@ class CopyTests(BackupCase):
         files.far = self.target
         before = set(os.listdir(self.driver.directory))
         self.assertEqual(self.backUp(files), 0)
-        self.assertEqual(self.reported[0], "2 blobs copied")
+        self.assertEqual(self.reported[0], "3 objects of 1 buckets and 2 blobs copied")
         self.assertEqual(set(os.listdir(self.driver.directory)), before)
         self.assertEqual(self.copied(), self.bodies)
         layout = BlobLayout(self.target)
@@ -159,7 +160,8 @@ class CopyTests(BackupCase):
         self.addCleanup(shutil.rmtree, self.target)
         linked = os.stat(self.target).st_dev == os.stat(self.driver.directory).st_dev
         self.assertEqual(self.backUp(), 0)
-        self.assertEqual(self.reported[0], f"2 blobs {'linked' if linked else 'copied'}")
+        form = "copied, 2 blobs linked" if linked else "and 2 blobs copied"
+        self.assertEqual(self.reported[0], f"3 objects of 1 buckets {form}")
         self.assertEqual(self.copied(), self.bodies)
 
     def test_logStaysShort(self) -> None:
@@ -360,7 +362,9 @@ class CommandTests(ScriptCase):
         target = self.mktemp()
         code, output, errors = self.script("backup", "--data", str(self.data), "--to", target)
         self.assertEqual((code, errors), (0, ""))
-        self.assertEqual(output, "0 blobs linked\nthe copy was verified\n")
+        self.assertEqual(
+            output, "0 objects of 0 buckets copied, 0 blobs linked\nthe copy was verified\n"
+        )
         self.assertEqual(self.script("fsck", "--data", target)[0], 0)
 
     def test_hungUp(self) -> None:

@@ -297,6 +297,22 @@ class RefusalTests(SynchronousTestCase):
         )
         self.assertNotIn(outside, given)
 
+    def test_slow(self) -> None:
+        """A start that takes too long says what it waited for and names the logs."""
+        module = localClusterModule()
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir()
+        (directory / "cluster.json").write_text(
+            json.dumps({"machines": {}, "ports": {}, "postgresql": ""})
+        )
+        self.patch(module, "START_SECONDS", 0.0)
+        self.patch(module.LocalCluster, "programs", lambda cluster: [])
+        cluster = module.LocalCluster(directory)
+        error = self.assertRaises(
+            module.LocalError, cluster._wait, lambda: False, "all nodes", "storagegate"
+        )
+        self.assertEqual(str(error), f"waited 0 s for all nodes; see {directory}/*/storagegate.log")
+
     def test_badAnswers(self) -> None:
         """What another program answers on a port counts as no answer."""
         module = localClusterModule()

@@ -57,6 +57,29 @@ Early = {"name": "Early", "methods": {"call": {"handler": lambda request, contex
 """
 
 
+INTERRUPTED = """
+import gc, os, signal, weakref
+
+class Thing:
+    pass
+
+collect = gc.collect
+
+def collectInterrupted(*arguments):
+    gc.collect = collect
+    thing = Thing()
+    # An exception in this callback is printed and lost.
+    reference = weakref.ref(thing, lambda reference: os.kill(os.getpid(), signal.SIGINT))
+    del thing
+    return collect(*arguments)
+
+gc.collect = collectInterrupted
+
+from twisted.scripts.twistd import run
+run()
+"""
+
+
 WAITING = """
 import os, threading
 from storagegate.storage.embedded import opening
@@ -421,6 +444,14 @@ class SignalTests(DaemonCase):
         daemon.start()
         self.assertEqual(daemon.wait(), 0)
         self.assertIn("stopping", daemon.log)
+
+    def test_interruptedStart(self) -> None:
+        """SIGINT stops in order also while the start collects garbage and loses exceptions."""
+        daemon = Daemon(self.data, program=INTERRUPTED)
+        self.addCleanup(daemon.kill)
+        daemon.start()
+        self.assertEqual(daemon.wait(), 0)
+        self.assertNotIn("KeyboardInterrupt", daemon.log)
 
     def test_idleConnection(self) -> None:
         """A client that keeps an idle connection does not delay the stop."""
