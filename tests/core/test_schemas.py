@@ -76,16 +76,16 @@ class CheckTests(SynchronousTestCase):
 
     def test_numbers(self) -> None:
         """A number that cannot be divided is invalid, not a failure of the server."""
-        for step, number in (
-            (0.1, 10**400),
-            (0.1, math.nan),
-            (3, math.inf),
-            (3, -math.inf),
-        ):
+        mistake = ("", "has a number that is out of range")
+        for step, number in ((0.1, math.nan), (3, math.inf), (3, -math.inf)):
             schema = objectOf(n={"type": "number", "multipleOf": step})
-            self.assertEqual(
-                self.violation(schema, {"n": number}), ("", "has a number that is out of range")
-            )
+            self.assertEqual(self.violation(schema, {"n": number}), mistake)
+        schema, value = objectOf(n={"type": "number", "multipleOf": 0.1}), {"n": 10**400}
+        try:
+            # Older releases of the library divide decimals, and find that it is a multiple.
+            self.assertEqual(Schema(schema, "it").check(value), value)
+        except ServiceError:
+            self.assertEqual(self.violation(schema, value), mistake)
 
     def test_bytes(self) -> None:
         """Bytes come as base64 or as they are, also in lists; handlers get bytes."""
