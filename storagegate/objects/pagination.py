@@ -1,14 +1,15 @@
 """
 The limits of pages, and continuation tokens.
 
-A token is the base64url encoding of 16 bytes of HMAC-SHA256 and the position in UTF-8, valid only
-for this store. The MAC covers the bucket, so a token is invalid for other buckets.
+A token has 16 bytes of HMAC-SHA256 and the position in UTF-8, as L{storagegate.core.urlnames}
+encodes them, and is valid only for this store. The MAC covers the bucket, so a token is invalid for
+other buckets.
 """
 
 import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import sha256
 
+from storagegate.core.urlnames import decodeName, encodeName, normalName
 from storagegate.objects import errors
 
 _MAC_BYTES = 16
@@ -31,7 +32,7 @@ def makeToken(secret: bytes, bucket: str, position: str) -> str:
     @param position: The key, common prefix or name after which the next page starts.
     """
     raw = position.encode()
-    return urlsafe_b64encode(_mac(secret, bucket, raw) + raw).rstrip(b"=").decode()
+    return encodeName(_mac(secret, bucket, raw) + raw)
 
 
 def readToken(secret: bytes, bucket: str, token: str) -> str:
@@ -44,11 +45,11 @@ def readToken(secret: bytes, bucket: str, token: str) -> str:
     try:
         if len(token) > _TOKEN_LIMIT:
             raise ValueError("too long")
-        raw = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+        raw = decodeName(token)
         position = raw[_MAC_BYTES:].decode()
         # Compares the whole token, not only its MAC: Base64 has several encodings of the same
         # bytes.
-        if hmac.compare_digest(makeToken(secret, bucket, position), token):
+        if hmac.compare_digest(makeToken(secret, bucket, position), normalName(token)):
             return position
     except ValueError:
         pass

@@ -1,19 +1,21 @@
 """
 The public ids of versions, derived from the catalog's write numbers::
 
-    id   = base64url (number XOR mask) tag        32 characters
+    id   = name (number XOR mask) tag             32 characters
     tag  = 16 bytes of keyed BLAKE2b of the number
     mask = 8 bytes of keyed BLAKE2b of the tag
+
+A name is Base64, see L{storagegate.core.urlnames}.
 
 Only the store can generate an id: it cannot be guessed and does not reveal the number. The store
 decodes the number from it, so finding one version among thousands of a key is a seek, and a listing
 can continue from a removed version.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from hmac import compare_digest
 
+from storagegate.core.urlnames import decodeName, encodeName, normalName
 from storagegate.storage.errors import InvalidVersionId
 from storagegate.storage.records import NULL_VERSION
 
@@ -39,7 +41,7 @@ class VersionIds:
         hasher = self._tag.copy()
         hasher.update(number)
         tag = hasher.digest()
-        return urlsafe_b64encode(self._masked(number, tag) + tag).decode()
+        return encodeName(self._masked(number, tag) + tag)
 
     def read(self, versionId: str) -> int | None:
         """
@@ -53,11 +55,11 @@ class VersionIds:
             return None
         try:
             if len(versionId) == _LENGTH:
-                raw = urlsafe_b64decode(versionId.encode("ascii"))
+                raw = decodeName(versionId)
                 number = self._masked(raw[:_NUMBER], raw[_NUMBER:])
                 sequence = int.from_bytes(number, "big")
                 # The text is compared, because base64 can encode the same bytes in several ways.
-                if compare_digest(self.make(sequence), versionId):
+                if compare_digest(self.make(sequence), normalName(versionId)):
                     return sequence
         except ValueError:
             pass

@@ -26,8 +26,18 @@ class TokenTests(SynchronousTestCase):
     def test_roundTrip(self, position: str) -> None:
         """Any position is read back, from characters that a query needs not escape."""
         token = makeToken(SECRET, "b", position)
-        self.assertRegex(token, r"\A[A-Za-z0-9_-]+\Z")
+        self.assertRegex(token, r"\A[A-Za-z0-9_.][A-Za-z0-9_-]+\Z")
         self.assertEqual(readToken(SECRET, "b", token), position)
+
+    def test_hyphen(self) -> None:
+        """No token begins with a hyphen, as an option does; those of earlier releases may."""
+        positions = list(map(str, range(1000)))
+        tokens = [makeToken(SECRET, "b", each) for each in positions]
+        dotted = [each for each in zip(positions, tokens, strict=True) if each[1][0] == "."]
+        self.assertTrue(dotted)
+        self.assertFalse([each for each in tokens if each.startswith("-")])
+        for position, token in dotted:
+            self.assertEqual(readToken(SECRET, "b", f"-{token[1:]}"), position)
 
     def test_longestPosition(self) -> None:
         """A key of 1,024 bytes has a token."""

@@ -1,12 +1,12 @@
 """The public ids of versions."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from storagegate.core.urlnames import decodeName, encodeName
 from storagegate.storage.errors import InvalidVersionId
 from storagegate.storage.versionids import VersionIds
 
@@ -21,7 +21,7 @@ class VersionIdTests(SynchronousTestCase):
     def test_roundTrip(self, sequence: int) -> None:
         """An id is short, safe in a URL, and read back by its own store alone."""
         made = IDS.make(sequence)
-        self.assertRegex(made, re.compile(r"^[A-Za-z0-9_-]{1,64}$"))
+        self.assertRegex(made, re.compile(r"^[A-Za-z0-9_.][A-Za-z0-9_-]{31}$"))
         self.assertEqual(IDS.read(made), sequence)
         self.assertEqual(IDS.make(sequence), made)
         self.assertRaises(InvalidVersionId, VersionIds(b"t" * 32).read, made)
@@ -33,9 +33,9 @@ class VersionIdTests(SynchronousTestCase):
     @given(SEQUENCES, st.integers(0, 191))
     def test_noOtherBit(self, sequence: int, bit: int) -> None:
         """An id with one bit changed is none."""
-        raw = bytearray(urlsafe_b64decode(IDS.make(sequence)))
+        raw = bytearray(decodeName(IDS.make(sequence)))
         raw[bit // 8] ^= 1 << bit % 8
-        self.assertRaises(InvalidVersionId, IDS.read, urlsafe_b64encode(raw).decode())
+        self.assertRaises(InvalidVersionId, IDS.read, encodeName(raw))
 
     @given(st.text(max_size=70))
     def test_malformed(self, text: str) -> None:
@@ -48,6 +48,18 @@ class VersionIdTests(SynchronousTestCase):
         made = next(each for each in map(IDS.make, range(100)) if "-" in each)
         for text in (made.replace("-", "+"), made + "=", made + "\n", " " + made[1:], "Null", ""):
             self.assertRaises(InvalidVersionId, IDS.read, text)
+
+    def test_hyphen(self) -> None:
+        """No id begins with a hyphen, as an option does; ids of earlier releases may."""
+        made = list(map(IDS.make, range(1000)))
+        dotted = [number for number, each in enumerate(made) if each.startswith(".")]
+        self.assertTrue(dotted)
+        for each in made:
+            self.assertFalse(each.startswith("-"))
+            self.assertNotIn(".", each[1:])
+        for number in dotted:
+            self.assertEqual(IDS.read(f"-{made[number][1:]}"), number)
+        self.assertRaises(InvalidVersionId, IDS.read, f"_{made[dotted[0]][1:]}")
 
     def test_tellsNothing(self) -> None:
         """Ids of successive writes have nothing in common, and no order."""
