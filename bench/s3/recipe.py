@@ -239,7 +239,7 @@ def checkListed(running: Running, work: Work) -> None:
 
 def writeAll(running: Running, work: Work, paths: list[str], what: str) -> None:
     """
-    Write objects. If a peer refuses some, as a busy rclone does of some thousands, repeat it.
+    Write objects. A busy rclone refuses one in some thousands, so writes to a peer are repeated.
     """
     for left in range(1 if running.server.isOurs else FILL_ATTEMPTS, 0, -1):
         outcome = sendOnce(running, puts(paths, work.size), work.size)

@@ -445,8 +445,8 @@ class ClockRecorder:
         """
         Save a reading.
 
-        @return: Whether the catalog had its eras before. If not, another process that saves at the
-            same time may overwrite them.
+        @return: Whether the catalog already had the eras. Otherwise they must be saved again,
+            because a process that saves at the same time may overwrite them.
         """
         if self._clock.reading() is None:
             return True

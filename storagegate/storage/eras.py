@@ -24,7 +24,10 @@ STEP_MS = 300_000
 """A smaller change of the lead ends no era."""
 
 MOST_ERAS = 32
-"""Two that are alike become one if there are more; the present era is one."""
+"""
+Maximum number of saved eras, including the present one. Beyond it, the two eras are combined whose
+union corrects the fewest other dates.
+"""
 
 
 class Era(Struct, frozen=True, omit_defaults=True):
@@ -72,7 +75,7 @@ class Eras:
     @ivar _wasBehind: Whether the clock was behind in the present era. Time does not set it right.
     @ivar _aheadMs: The lead of the last era of this boot that did not begin with a step back.
     @ivar _ended: The ended eras of this boot.
-    @ivar _unsaved: Those that the catalog may not have yet.
+    @ivar _unsaved: The ended eras that the catalog may not have yet.
     @ivar _others: The eras of other boots.
     @ivar _ends: For the last eras of other boots that were found open: their last date minus the
         time since this boot.
@@ -149,7 +152,7 @@ class Eras:
 
     def resolve(self, passedMs: int, isRight: bool) -> None:
         """
-        Correct dates by all eras, and the eras in which another boot's clock was behind.
+        Put the corrections of all eras into effect.
 
         @param passedMs: The time since boot.
         @param isRight: Whether the clock is right, so that the correction is final.
@@ -163,8 +166,10 @@ class Eras:
 
     def trust(self, nowMs: int) -> None:
         """
-        Take over from an operator that the date is right. The time of a step ahead has passed,
-        except that a clock that was behind was set right.
+        Accept an operator's confirmation of the date. Time really passed at a step ahead, unless
+        the clock was behind: then the step set it right.
+
+        @param nowMs: The confirmed date.
         """
         self._aheadMs, self._wasBehind = self._leadMs, False
         self._ended = _confirmed(self._ended, nowMs)
@@ -230,8 +235,10 @@ class Eras:
 
     def _resolved(self, passedMs: int) -> Sequence[Era]:
         """
-        Return the eras of other boots, corrected as if their last dates, if the clock was behind,
-        were of the time when this process first saw them.
+        Return the eras of other boots with their corrections.
+
+        How far an open era was behind is unknown. Its last date counts as the time when this
+        process first saw the era.
         """
         groups: dict[object, list[Era]] = {}
         for each in self._others:
@@ -256,7 +263,9 @@ class Eras:
 
 
 def _confirmed(eras: Iterable[Era], nowMs: int) -> tuple[Era, ...]:
-    """Return the eras that are corrected although the date is right; no date is of the future."""
+    """
+    Return the eras in which the clock was behind. None corrects a date beyond the confirmed one.
+    """
     return tuple(
         replace(each, byMs=min(each.byMs, max(0, nowMs - each.untilMs + STEP_MS)))
         for each in eras

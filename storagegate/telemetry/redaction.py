@@ -97,8 +97,8 @@ _SHAPES = (
     (r"(\bBasic\s+)(?=\S{0,64}(?-i:[A-Z0-9=]))[\w+/=-]{4,}", rf"\1{HIDDEN}", ("basic",)),
     # A version 2 signature follows the access key.
     (r"(\bAWS [\w-]{3,128}:)\S+", rf"\1{HIDDEN}", ("aws ",)),
-    # A JSON Web Token begins with {" in Base64. Its run of characters is read from the beginning:
-    # from each eyJ to the end of a run without a dot, 64 KB take seconds.
+    # A JSON Web Token begins with {" in Base64. The pattern starts at the beginning of a run of
+    # characters: if it started at each eyJ, a run of 64 KB without a dot would take seconds.
     (
         r"(?<![\w-])(?=[\w-]*\.)([\w-]*?)\beyJ[\w-]{5,}(?:\.[\w-]*){1,4}",
         rf"\1{HIDDEN}",

@@ -283,6 +283,14 @@ class StoreTests(SynchronousTestCase):
         self.driver.scan()
         self.assertEqual(key in self.driver.listing("c", b""), isKept, key)
 
+    def keepThirtyDays(self) -> None:
+        """See that an object remains for 30 days from now, and is then removed."""
+        self.keep(True)
+        self.machine.passed += 29 * DAY
+        self.keep(True)
+        self.machine.passed += 3 * DAY
+        self.keep(False)
+
     def rule(self) -> None:
         """Have a bucket whose objects are removed after 30 days."""
         self.driver.createBucket("c")
@@ -315,11 +323,7 @@ class StoreTests(SynchronousTestCase):
             if isRestarted:
                 self.restart()
             self.settle()
-            self.keep(True)
-            self.machine.passed += 29 * DAY
-            self.keep(True)
-            self.machine.passed += 3 * DAY
-            self.keep(False)
+            self.keepThirtyDays()
         self.keep(False, b"before")
 
     def test_correctedWhileOff(self) -> None:
@@ -331,11 +335,7 @@ class StoreTests(SynchronousTestCase):
         self.settle()
         self.keep(True)
         self.restart()
-        self.keep(True)
-        self.machine.passed += 29 * DAY
-        self.keep(True)
-        self.machine.passed += 3 * DAY
-        self.keep(False)
+        self.keepThirtyDays()
 
     def test_late(self) -> None:
         """A machine without a clock goes on at the date of its end until a server sets it."""
@@ -344,11 +344,7 @@ class StoreTests(SynchronousTestCase):
         self.write(b"k")
         self.machine.lead += 40 * DAY
         self.settle()
-        self.keep(True)
-        self.machine.passed += 29 * DAY
-        self.keep(True)
-        self.machine.passed += 3 * DAY
-        self.keep(False)
+        self.keepThirtyDays()
 
     def test_aheadAndBack(self) -> None:
         """A clock that was a year ahead for some days has delayed nothing."""
@@ -435,11 +431,7 @@ class StoreTests(SynchronousTestCase):
         reactor.settle(recorder.stop())
         self.driver.setTime((NOW - 365 * DAY + 60) * 1000)
         self.driver.put("c", b"k", b"x")
-        self.keep(True)
-        self.machine.passed += 29 * DAY
-        self.keep(True)
-        self.machine.passed += 3 * DAY
-        self.keep(False)
+        self.keepThirtyDays()
 
     def test_unconfirmed(self) -> None:
         """A blob that seems to be old may be of an upload in progress."""

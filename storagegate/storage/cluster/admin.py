@@ -149,11 +149,6 @@ class ClusterAdmin:
         if status:
             raise STATUSES[status]()
 
-    def changeAccessKey(self, key: AccessKey) -> bool:
-        """Replace a key of the same name; return whether it existed."""
-        [(found,)] = self._change("SELECT changeaccesskey(%s::json)", keyDocument(key).decode())
-        return found is True
-
     def removeAccessKey(self, accessKey: str) -> bool:
         """Revoke a key; return whether it existed."""
         [(found,)] = self._change("SELECT removeaccesskey(%s)", accessKey)

@@ -10,7 +10,6 @@ from attrs import define
 
 from storagegate.storage.embedded.buckets import (
     addAccessKey,
-    changeAccessKey,
     createBucket,
     deleteBucket,
     putIdentities,
@@ -69,10 +68,6 @@ class CatalogAdmin:
         @raise KeyExists: The access key is taken.
         """
         self._change(addAccessKey, key)
-
-    def changeAccessKey(self, key: AccessKey) -> bool:
-        """Replace a key of the same name; return whether it existed."""
-        return self._change(changeAccessKey, key) is True
 
     def keyUses(self) -> dict[str, int]:
         """Read when each key was last used, in ms."""
